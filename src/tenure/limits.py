@@ -1,0 +1,249 @@
+"""Every bound in one place, each with its unit and its reason.
+
+A name ends in its unit (``_SECONDS``, ``_BYTES``, ``_ROWS``) or in ``_MAX`` for counts.
+Durations that the kernel's promises rest on keep their ratios whatever happens: tests
+may divide all of them by one factor (`Durations`), never one of them alone.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+from tenure.errors import ConfigInvalid
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+DAY_SECONDS: Final = 86_400.0
+
+# --- Nodes: who is alive, and who may go on -----------------------------------------
+# The order beat < reconcile < fence < dead is the promise: a node that cannot renew
+# starts nothing more (25 s) long before others may take its work (40 s).
+BEAT_SECONDS: Final = 5.0  # one small write per node; eight beats before silence kills
+RECONCILE_AGE_SECONDS: Final = 10.0  # two beats: a claim whose answer is under way
+FENCE_SECONDS: Final = 25.0  # five missed beats; leaves 15 s before DEAD_AFTER
+DEAD_AFTER_SECONDS: Final = 40.0  # longer than a failover or a long garbage collection
+STALL_GRACE_SECONDS: Final = 60.0  # past the deadline of a row whose loop is stalled
+SHORT_DEADLINE_SECONDS: Final = 60.0  # kinds up to here are lost after deadline_at only
+FILE_LOCK_CHECK_SECONDS: Final = 1.0  # a killed and restarted process goes on within it
+
+# --- Worker: what runs at once --------------------------------------------------------
+POLL_MAX_SECONDS: Final = 1.0  # wake-ups are hints; correctness rests on this poll
+POLL_JITTER: Final = 0.2  # nodes that started together must not poll together
+SLOTS: Final = 200  # attempts at once per node: memory and sockets stay bounded
+LANE_SLOTS_MIN: Final = 4  # a lane holds max(this, slots / LANE_SLOTS_DIVISOR)
+LANE_SLOTS_DIVISOR: Final = 8  # eight busy lanes fill a node, one never does
+SLOW_AFTER_SECONDS: Final = 2.0  # a lane whose oldest attempt runs longer is slow
+SLOW_SHARE: Final = 0.5  # slow lanes together start nothing beyond this share of slots
+DRAIN_SECONDS: Final = 30.0  # SIGTERM to end; the grace period that supervisors give
+RELEASES_WARN: Final = 10  # a row handed back so often points at a fault of ours
+
+# --- Quarantine: a row that kills nodes ----------------------------------------------
+SUSPECT_LOSSES: Final = 2  # from here a row runs alone
+QUARANTINE_LOSSES: Final = 5  # not alone at the loss: parked at the fifth only
+SUSPECT_ALONE_SECONDS: Final = 10.0  # how long a suspect may keep a node to itself
+SUSPECT_BACKOFF_SECONDS: Final = 10.0  # after the second loss; the first is at once
+
+# --- Claiming ------------------------------------------------------------------------
+WALK_LANES: Final = 256  # lanes per walk step: 1.3 ms on PostgreSQL
+WALK_SHARE: Final = 0.1  # of wall time spent walking lanes that give nothing
+LIMITED_LANES_FACTOR: Final = 2  # SKIP LOCKED leaves a third to others: try twice
+PROMOTE_ROWS: Final = 500  # later → due per batch: 9 ms
+PROMOTE_EVERY_SECONDS: Final = 0.25  # at most this often
+RATE_AHEAD_SECONDS: Final = 1.0  # a claimed row may carry a start instant so far ahead
+LANE_GROUP_BITS: Final = 24  # lane id = group << 24 | n: 16 million lanes per group
+
+# --- Group commit ----------------------------------------------------------------------
+BATCH_ROWS: Final = 100  # past this a batch gains nothing
+BATCH_BYTES: Final = 1 * MIB  # one statement's parameters stay small
+BATCH_WAIT_SECONDS: Final = 0.003  # the latency that a lone caller may pay
+BATCH_QUEUE_MAX: Final = 10_000  # callers waiting for a commit; beyond: QueueFull
+LOCK_TIMEOUT_SECONDS: Final = 0.2  # a row held by somebody else must not hold a batch
+COMMIT_RETRIES_MAX: Final = 10  # 40001, 40P01 and a busy SQLite, each with jitter
+SQLITE_RETRY_MIN_SECONDS: Final = 0.000_5  # own jittered retry, busy_timeout starves
+SQLITE_RETRY_MAX_SECONDS: Final = 0.008
+STATEMENT_SECONDS: Final = 15.0  # no statement of ours may take longer
+CONNECT_SECONDS: Final = 5.0  # to open one database connection
+CONNECTIONS: Final = 6  # per process, so that many processes fit one server
+REASON_MAX: Final = 200  # characters; longer text lives beside the row, never in it
+
+# --- Messages ------------------------------------------------------------------------
+PAYLOAD_BYTES: Final = 1 * MIB  # default cap of a message's body
+PAYLOAD_HARD_BYTES: Final = 64 * MIB  # what the cap may be raised to
+CHANNELS_PER_MESSAGE_MAX: Final = 5  # as in the Svix API
+CHANNELS_PER_ENDPOINT_MAX: Final = 10  # as in the Svix API
+TAGS_MAX: Final = 10
+NAME_MAX: Final = 256  # characters of a uid, event type, channel, tag or name
+UID_MAX: Final = 256  # characters of a caller's own id
+DESCRIPTION_MAX: Final = 4096  # characters
+METADATA_MAX: Final = 4096  # characters of all keys and values together
+IDEMPOTENCY_KEY_MAX: Final = 256  # characters
+IDEMPOTENCY_SECONDS: Final = 1 * DAY_SECONDS  # how long a key is remembered
+
+# --- Endpoints -------------------------------------------------------------------------
+ENDPOINTS_PER_APPLICATION_MAX: Final = 1_000  # one message makes at most so many rows
+HEADERS_MAX: Final = 50  # per endpoint
+HEADERS_BYTES: Final = 16 * KIB  # names and values together
+FILTER_BYTES: Final = 4 * KIB  # of one expression
+URL_MAX: Final = 4096  # characters
+SECRET_GRACE_SECONDS: Final = 86_400  # a rotated secret stays valid so long by default
+SECRET_GRACE_MAX_SECONDS: Final = 604_800  # 7 days
+OLD_SECRETS_MAX: Final = 10  # live old secrets; each one adds a signature
+
+# --- Sending ---------------------------------------------------------------------------
+REQUEST_SECONDS: Final = 15.0  # total deadline: connect, TLS, request, headers, body
+REQUEST_MIN_SECONDS: Final = 1.0
+REQUEST_MAX_SECONDS: Final = 60.0  # = SHORT_DEADLINE_SECONDS: no send outlives its node
+RESPONSE_BYTES: Final = 32 * KIB  # kept and read; the rest is not downloaded
+RESPONSE_HEADERS_MAX: Final = 100  # a response with more is a protocol error
+RESPONSE_HEADERS_BYTES: Final = 32 * KIB
+INFORMATIONAL_MAX: Final = 10  # 1xx responses before the real one
+
+# --- Retries ---------------------------------------------------------------------------
+RETRY_SECONDS: Final[tuple[float, ...]] = (  # delay before each attempt, 27.6 h in all
+    0.0,
+    5.0,
+    5 * 60.0,
+    30 * 60.0,
+    2 * 3600.0,
+    5 * 3600.0,
+    10 * 3600.0,
+    10 * 3600.0,
+)
+RETRY_STEPS_MAX: Final = 100  # length of an endpoint's own list
+RETRY_JITTER: Final = 0.2  # ± this share, so that failures do not return as one wave
+RETRY_AFTER_MAX_SECONDS: Final = 1 * DAY_SECONDS  # hostile values end here
+TIME_BUDGET_SECONDS: Final = 3 * DAY_SECONDS  # from the first attempt
+AUTO_DISABLE_SECONDS: Final = 5 * DAY_SECONDS  # of nothing but failures
+
+# --- API -------------------------------------------------------------------------------
+LIST_DEFAULT: Final = 50
+LIST_MAX: Final = 250
+REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
+
+TIME_FACTOR_VARIABLE: Final = "TENURE_TEST_TIME_FACTOR"
+TIME_FACTOR_MAX: Final = 1_000.0  # beyond it scheduling noise breaks the ratios
+
+
+@dataclass(frozen=True, slots=True, kw_only=False)
+class Durations:
+    """The kernel's durations in seconds, all divided by one factor.
+
+    A factor above 1 makes time pass faster for a whole test run; the ratios that the
+    promises rest on stay. Production never sets it.
+    """
+
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.factor) and 0 < self.factor <= TIME_FACTOR_MAX):
+            msg = (
+                f"{TIME_FACTOR_VARIABLE} is {self.factor!r}: "
+                f"give a number above 0 and at most {TIME_FACTOR_MAX:g}"
+            )
+            raise ConfigInvalid(msg)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Durations":
+        """Read the factor from the environment; 1 when it is not set.
+
+        Raises ConfigInvalid when the value is no number in range.
+        """
+        text = environ.get(TIME_FACTOR_VARIABLE, "").strip()
+        if not text:
+            return cls()
+        try:
+            return cls(float(text))
+        except ValueError:
+            msg = f"{TIME_FACTOR_VARIABLE} is {text!r}: give a number such as 10"
+            raise ConfigInvalid(msg) from None
+
+    def scaled(self, seconds: float) -> float:
+        """Return ``seconds`` (a retry delay, a deadline) as this run counts it."""
+        return seconds / self.factor
+
+    @property
+    def beat_seconds(self) -> float:
+        """Between two beats of a node."""
+        return BEAT_SECONDS / self.factor
+
+    @property
+    def reconcile_age_seconds(self) -> float:
+        """Age from which a claim that only the database knows is released."""
+        return RECONCILE_AGE_SECONDS / self.factor
+
+    @property
+    def fence_seconds(self) -> float:
+        """Since the last good beat, after which nothing more starts."""
+        return FENCE_SECONDS / self.factor
+
+    @property
+    def dead_after_seconds(self) -> float:
+        """Of an unchanged beat number, after which a node may be closed."""
+        return DEAD_AFTER_SECONDS / self.factor
+
+    @property
+    def stall_grace_seconds(self) -> float:
+        """Past its deadline, after which a stalled node's row is lost."""
+        return STALL_GRACE_SECONDS / self.factor
+
+    @property
+    def short_deadline_seconds(self) -> float:
+        """Longest deadline of kinds whose rows are lost after it only."""
+        return SHORT_DEADLINE_SECONDS / self.factor
+
+    @property
+    def file_lock_check_seconds(self) -> float:
+        """Between two looks at the file locks of peers on this host."""
+        return FILE_LOCK_CHECK_SECONDS / self.factor
+
+    @property
+    def poll_max_seconds(self) -> float:
+        """Longest sleep of the worker loop while any lane is open."""
+        return POLL_MAX_SECONDS / self.factor
+
+    @property
+    def promote_every_seconds(self) -> float:
+        """Shortest time between two promotions of later rows."""
+        return PROMOTE_EVERY_SECONDS / self.factor
+
+    @property
+    def slow_after_seconds(self) -> float:
+        """Age of a running attempt from which its lane is slow."""
+        return SLOW_AFTER_SECONDS / self.factor
+
+    @property
+    def suspect_alone_seconds(self) -> float:
+        """Longest time that a suspect keeps a node to itself."""
+        return SUSPECT_ALONE_SECONDS / self.factor
+
+    @property
+    def suspect_backoff_seconds(self) -> float:
+        """Delay after a row's second loss."""
+        return SUSPECT_BACKOFF_SECONDS / self.factor
+
+    @property
+    def drain_seconds(self) -> float:
+        """Longest time from SIGTERM to the end."""
+        return DRAIN_SECONDS / self.factor
+
+    @property
+    def request_seconds(self) -> float:
+        """Total deadline of one send unless its endpoint says otherwise."""
+        return REQUEST_SECONDS / self.factor
+
+    @property
+    def retry_seconds(self) -> tuple[float, ...]:
+        """Delay before each attempt unless the endpoint says otherwise."""
+        return tuple(delay / self.factor for delay in RETRY_SECONDS)
+
+    @property
+    def retry_after_max_seconds(self) -> float:
+        """Longest Retry-After that is honoured."""
+        return RETRY_AFTER_MAX_SECONDS / self.factor
+
+    @property
+    def time_budget_seconds(self) -> float:
+        """From the first attempt, after which a failure is final."""
+        return TIME_BUDGET_SECONDS / self.factor
