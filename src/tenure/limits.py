@@ -90,6 +90,14 @@ URL_MAX: Final = 4096  # characters
 SECRET_GRACE_SECONDS: Final = 86_400  # a rotated secret stays valid so long by default
 SECRET_GRACE_MAX_SECONDS: Final = 604_800  # 7 days
 OLD_SECRETS_MAX: Final = 10  # live old secrets; each one adds a signature
+SECRET_MIN_BYTES: Final = 24  # of a signing key's bytes, as in the Svix API
+SECRET_MAX_BYTES: Final = 75
+SIGNATURE_TOLERANCE_SECONDS: Final = 300.0  # of a receiver's clock: Standard Webhooks
+HEADER_VALUE_BYTES: Final = 4 * KIB  # of one header value, as in the Svix API
+CHANNEL_MAX: Final = 128  # characters of a channel, as in the Svix API
+THROTTLE_RATE_MAX: Final = 65_535  # messages per second, as in the Svix API
+SCHEMA_BYTES: Final = 64 * KIB  # of one event type's JSON Schema, as JSON
+SCHEMAS_MAX: Final = 50  # versions of one event type's schema
 
 # --- Sending ---------------------------------------------------------------------------
 REQUEST_SECONDS: Final = 15.0  # total deadline: connect, TLS, request, headers, body
