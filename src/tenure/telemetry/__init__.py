@@ -1,0 +1,1 @@
+"""Logs, the catalogue of events, and counters."""
