@@ -176,12 +176,7 @@ class SettableClock:
 def to_rfc3339(instant_us: int) -> str:
     """Return an instant as RFC 3339 in UTC with six digits of fraction and ``Z``."""
     moment = _EPOCH + timedelta(microseconds=instant_us)
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z" if moment.year >= 1000 else _early(moment)
-
-
-def _early(moment: datetime) -> str:
-    # strftime does not pad years below 1000 everywhere.
-    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S.%f}Z"
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 _RFC3339: Final = re.compile(

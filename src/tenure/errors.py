@@ -236,7 +236,10 @@ class ValidationFailed(Refused):
 
     @classmethod
     def at(
-        cls, *loc: str | int, msg: str, type: str = "value_error"
+        cls,
+        *loc: str | int,
+        msg: str,
+        type: str = "value_error",  # noqa: A002 - the wire's word
     ) -> "ValidationFailed":
         """Return the error for one fault at ``loc``."""
         return cls([ValidationItem(loc=loc, msg=msg, type=type)])
