@@ -122,28 +122,31 @@ class Settings(BaseSettings):
     )
 
     database_url: str = Field(
-        "sqlite:///tenure.db",
+        default="sqlite:///tenure.db",
         description="Database: `sqlite:///FILE` or `postgresql://USER@HOST/NAME`.",
     )
-    host: str = Field("127.0.0.1", description="Address the server listens on.")
+    host: str = Field(default="127.0.0.1", description="Address the server listens on.")
     port: int = Field(
-        8071, ge=0, le=65535, description="Port the server listens on; 0 picks one."
+        default=8071,
+        ge=0,
+        le=65535,
+        description="Port the server listens on; 0 picks one.",
     )
     bootstrap_key: SecretStr | None = Field(
-        None,
+        default=None,
         description="An admin API key given from outside, for automation; at least 16"
         " characters. Unset: `tenure serve` makes one and prints it once.",
     )
     secret_keys: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)] = (
         Field(
-            (),
+            default=(),
             description="Key ring for secrets at rest, newest first, separated by commas"
             " or spaces. Unset: on SQLite `<database>.keys` is made beside the file (mode"
             " 0600); on PostgreSQL the start is refused and a fresh key is printed.",
         )
     )
     deployment: str = Field(
-        "default",
+        default="default",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
         description="Name of this deployment. A database that was opened under another"
         " name (a restored dump, a staging copy) makes no outward claims until it is"
@@ -152,51 +155,51 @@ class Settings(BaseSettings):
     allow_networks: Annotated[
         tuple[IPvAnyNetwork, ...], NoDecode, BeforeValidator(_networks)
     ] = Field(
-        (),
+        default=(),
         description="Networks (CIDR, separated by commas or spaces) that endpoints may"
         " live in although they are not public. Unset: none.",
     )
     sending: Switch = Field(
-        True,
+        default=True,
         description="`off`: messages are accepted and kept, nothing is sent.",
     )
     slots: int = Field(
-        limits.SLOTS, ge=1, le=10_000, description="Attempts at once per node."
+        default=limits.SLOTS, ge=1, le=10_000, description="Attempts at once per node."
     )
     drain_seconds: float = Field(
-        limits.DRAIN_SECONDS,
+        default=limits.DRAIN_SECONDS,
         ge=0,
         le=3600,
         allow_inf_nan=False,
         description="Seconds that a stopping node gives to what is in flight.",
     )
     processes: int = Field(
-        1, ge=1, le=64, description="Processes of `tenure serve`, each a node."
+        default=1, ge=1, le=64, description="Processes of `tenure serve`, each a node."
     )
     sqlite_synchronous: Annotated[Synchronous, BeforeValidator(_upper)] = Field(
-        Synchronous.FULL,
+        default=Synchronous.FULL,
         description="`FULL`: a commit survives a power cut. `NORMAL`: faster; a power"
         " cut (not a crash of the process) may lose the last commits.",
     )
     payload_max_bytes: int = Field(
-        limits.PAYLOAD_BYTES,
+        default=limits.PAYLOAD_BYTES,
         ge=1,
         le=limits.PAYLOAD_HARD_BYTES,
         description="Largest message body in bytes.",
     )
     svix_headers: Switch = Field(
-        False,
+        default=False,
         description="`on`: send `svix-*` headers beside the `webhook-*` ones.",
     )
     https_only: Switch = Field(
-        False,
+        default=False,
         description="`on`: refuse endpoints whose URL is not https.",
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
-        LogLevel.INFO, description="Least severe lines that are logged."
+        default=LogLevel.INFO, description="Least severe lines that are logged."
     )
     log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
-        LogFormat.CONSOLE, description="`json` or `console`."
+        default=LogFormat.CONSOLE, description="`json` or `console`."
     )
 
     @classmethod

@@ -1,0 +1,33 @@
+"""What every test shares: Hypothesis profiles, the time factor, the report header."""
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+from tenure.limits import Durations
+
+# "ci" repeats itself, so a red run can be looked at; "lab" searches for new failures.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=100,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "lab",
+    deadline=None,
+    max_examples=5_000,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_report_header() -> str:
+    """Say what the run's durations are divided by."""
+    profile = settings.get_current_profile_name()
+    factor = Durations.from_environment().factor
+    return f"tenure: durations divided by {factor:g}; hypothesis profile {profile}"
