@@ -66,6 +66,14 @@ SQLITE_RETRY_MAX_SECONDS: Final = 0.008
 STATEMENT_SECONDS: Final = 15.0  # no statement of ours may take longer
 CONNECT_SECONDS: Final = 5.0  # to open one database connection
 CONNECTIONS: Final = 6  # per process, so that many processes fit one server
+POSTGRESQL_POOL: Final = CONNECTIONS - 2  # the beat and the wake-ups have their own
+SQLITE_READERS: Final = 2  # threads; more only share the two cores of a small host
+SQLITE_WAIT_SECONDS: Final = 10.0  # for the write lock of another process
+RETRY_PAUSE_MIN_SECONDS: Final = 0.005  # after a deadlock or a lock timeout
+RETRY_PAUSE_MAX_SECONDS: Final = 0.25
+IDLE_IN_TRANSACTION_SECONDS: Final = 30.0  # a node that hangs must not hold locks
+MIGRATION_SECONDS: Final = 600.0  # one statement of a migration: an index on history
+MIGRATION_LOCK_SECONDS: Final = 2.0  # waiting DDL blocks everybody behind it
 REASON_MAX: Final = 200  # characters; longer text lives beside the row, never in it
 
 # --- Messages ------------------------------------------------------------------------
@@ -80,6 +88,12 @@ DESCRIPTION_MAX: Final = 4096  # characters
 METADATA_MAX: Final = 4096  # characters of all keys and values together
 IDEMPOTENCY_KEY_MAX: Final = 256  # characters
 IDEMPOTENCY_SECONDS: Final = 1 * DAY_SECONDS  # how long a key is remembered
+PAYLOAD_RETENTION_MIN_SECONDS: Final = 5 * DAY_SECONDS  # as in the Svix API
+PAYLOAD_RETENTION_MAX_SECONDS: Final = 90 * DAY_SECONDS  # as in the Svix API; default
+ROUTE_TABLES_MAX: Final = 10_000  # applications whose endpoints a node remembers
+ENDPOINT_CONFIGS_MAX: Final = 10_000  # endpoints whose opened secrets a node remembers
+CANCEL_BATCH_ROWS: Final = 1_000  # open work ended per transaction of a deletion
+ACCEPT_ROUNDS_MAX: Final = 100  # = BATCH_ROWS: equal keys in one batch go one by one
 
 # --- Endpoints -------------------------------------------------------------------------
 ENDPOINTS_PER_APPLICATION_MAX: Final = 1_000  # one message makes at most so many rows
@@ -105,8 +119,23 @@ REQUEST_MIN_SECONDS: Final = 1.0
 REQUEST_MAX_SECONDS: Final = 60.0  # = SHORT_DEADLINE_SECONDS: no send outlives its node
 RESPONSE_BYTES: Final = 32 * KIB  # kept and read; the rest is not downloaded
 RESPONSE_HEADERS_MAX: Final = 100  # a response with more is a protocol error
-RESPONSE_HEADERS_BYTES: Final = 32 * KIB
+RESPONSE_LINE_BYTES: Final = 16 * KIB  # one response header, name and value
+RESPONSE_HEADERS_BYTES: Final = 64 * KIB  # all response headers and trailers together
 INFORMATIONAL_MAX: Final = 10  # 1xx responses before the real one
+FAILURE_DETAIL_MAX: Final = 200  # characters that say why no response came
+IDLE_PER_KEY_MAX: Final = 8  # kept-alive connections to one receiver under one policy
+IDLE_TOTAL_MAX: Final = 512  # kept-alive connections of one client: file descriptors
+IDLE_SECONDS: Final = 30.0  # most servers close an idle connection after 60 s or more
+CONNECTION_AGE_SECONDS: Final = 300.0  # a busy one must not outlive a change of address
+DIAL_STAGGER_SECONDS: Final = 0.25  # connection attempt delay of RFC 8305
+DIAL_ADDRESSES_MAX: Final = 8  # of one name; a hostile zone may list thousands
+TLS_SHUTDOWN_SECONDS: Final = 1.0  # for the peer's close_notify; nobody waits for it
+DNS_TTL_MIN_SECONDS: Final = 1.0  # a TTL of 0 must not mean a lookup per request
+DNS_TTL_MAX_SECONDS: Final = 60.0  # a moved receiver is found again within it
+DNS_NEGATIVE_SECONDS: Final = 2.0  # a name that failed is asked again after it
+DNS_CACHE_MAX: Final = 4_096  # names; the ones asked longest ago go first
+DNS_LOOKUPS_MAX: Final = 64  # at once; more wait within their own deadlines
+DNS_LOOKUP_SECONDS: Final = 10.0  # one lookup, whoever waits for it
 
 # --- Retries ---------------------------------------------------------------------------
 RETRY_SECONDS: Final[tuple[float, ...]] = (  # delay before each attempt, 27.6 h in all
@@ -124,6 +153,11 @@ RETRY_JITTER: Final = 0.2  # ± this share, so that failures do not return as on
 RETRY_AFTER_MAX_SECONDS: Final = 1 * DAY_SECONDS  # hostile values end here
 TIME_BUDGET_SECONDS: Final = 3 * DAY_SECONDS  # from the first attempt
 AUTO_DISABLE_SECONDS: Final = 5 * DAY_SECONDS  # of nothing but failures
+
+# --- API keys ---------------------------------------------------------------------------
+API_KEY_BYTES: Final = 32  # of randomness in a token
+API_KEY_CACHE_SECONDS: Final = 5.0  # a revoked key may still pass for so long
+API_KEY_CACHE_MAX: Final = 1_000  # keys a node remembers, known and unknown ones
 
 # --- API -------------------------------------------------------------------------------
 LIST_DEFAULT: Final = 50

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from ipaddress import IPv4Network, IPv6Network
 from typing import Generic, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -28,7 +29,18 @@ from tenure.ids import (
     TenantId,
     WorkId,
 )
-from tenure.limits import LIST_DEFAULT, SECRET_GRACE_SECONDS
+from tenure.limits import (
+    ENDPOINTS_PER_APPLICATION_MAX,
+    IDEMPOTENCY_SECONDS,
+    LIST_DEFAULT,
+    PAYLOAD_BYTES,
+    PAYLOAD_RETENTION_MAX_SECONDS,
+    REQUEST_SECONDS,
+    RETRY_SECONDS,
+    SECRET_GRACE_SECONDS,
+    Durations,
+)
+from tenure.outbox.secrets import SecretKind
 
 __all__ = [
     "UNSET",
@@ -61,6 +73,7 @@ __all__ = [
     "NewApiKey",
     "NewMessage",
     "Order",
+    "OutboxSettings",
     "Page",
     "PageIn",
     "Resent",
@@ -150,6 +163,28 @@ class Written(Generic[T]):
     value: T
     created: bool
     replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSettings:
+    """What a deployment decides about its outbox.
+
+    `allow_networks` are reachable although they are not public. `retry_seconds` is the
+    default schedule; `durations` scales it, and every deadline, in tests.
+    `svix_headers` sends `svix-*` beside `webhook-*` to every endpoint.
+    """
+
+    payload_max_bytes: int = PAYLOAD_BYTES
+    retention_seconds: float = PAYLOAD_RETENTION_MAX_SECONDS
+    idempotency_seconds: float = IDEMPOTENCY_SECONDS
+    request_seconds: float = REQUEST_SECONDS
+    retry_seconds: tuple[float, ...] = RETRY_SECONDS
+    allow_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    https_only: bool = False
+    svix_headers: bool = False
+    secret_kind: SecretKind = SecretKind.HMAC256
+    endpoints_max: int = ENDPOINTS_PER_APPLICATION_MAX
+    durations: Durations = field(default_factory=Durations)
 
 
 # --- Applications ----------------------------------------------------------------------

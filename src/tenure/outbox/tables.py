@@ -1,7 +1,7 @@
 """The outbox's tables: who sends, where to, what, by which work row, what came back.
 
 Theory. A message, its bytes, one `delivery` with its work row for each endpoint that it
-matched, an `unmatched` row for each other one, and the idempotency record are inserted
+matched, one `unmatched` row with the reasons for the others, and the idempotency record are inserted
 in one commit. `delivery` is insert-only and carries the UNIQUE (message, endpoint), so
 the kernel's `work` needs no index for it. Payloads lie apart from messages and
 exchanges apart from attempts, so that lists and retention never touch bodies.
@@ -177,12 +177,12 @@ unmatched = Table(
     "unmatched",
     metadata,
     Column("message", Id, nullable=False),
-    Column("endpoint", Id, nullable=False),
-    Column("reason", Text, nullable=False),
-    PrimaryKeyConstraint("message", "endpoint"),
+    Column("reasons", Text, nullable=False),
+    PrimaryKeyConstraint("message"),
 )
-"""Why a message made no work row for an endpoint; one row with endpoint '' when the
-application had none at all. Insert-only."""
+"""Why a message made no work row for some endpoints: JSON of endpoint id → reason; empty
+when the application had no endpoint at all. One row, so that a thousand filters cost a
+message one insert. Insert-only; no row = every endpoint matched."""
 
 exchange = Table(
     "exchange",
