@@ -6,6 +6,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tenure.limits import Durations
 
+pytest_plugins = ["tests.databases"]
+
 # "ci" repeats itself, so a red run can be looked at; "lab" searches for new failures.
 settings.register_profile(
     "ci",

@@ -1,0 +1,1 @@
+"""One file per database that Tenure runs on."""

@@ -1,0 +1,147 @@
+"""Bring a database's schema to the revision that this release needs.
+
+Each revision is of one phase. *pre* is additive and lock-safe, so that nodes of the
+release before it go on beside it: it runs at start. *post* takes away what no open node
+needs any more: it runs only by `tenure migrate`. A database at a revision that this
+release does not know was migrated by a newer one; this release refuses it.
+
+Everything happens inside one transaction. On PostgreSQL a transaction-scoped advisory
+lock lets several nodes start at once: one applies, the others find it done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+
+from tenure.errors import InvariantViolated, SchemaOutOfRange
+from tenure.limits import MIGRATION_LOCK_SECONDS, MIGRATION_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alembic.runtime.migration import MigrationStep, RevisionStep
+
+    from tenure.store.tx import Tx
+
+__all__ = ["VERSION_TABLE", "Pending", "Phase", "apply", "current", "head", "plan"]
+
+Phase: TypeAlias = Literal["pre", "post"]
+
+VERSION_TABLE: Final = "tenure_revision"
+_ADVISORY_KEY: Final = 7_306_642_953_148_855  # any number that nobody else picks
+_FOLDER: Final = Path(__file__).parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A revision that the database does not have yet."""
+
+    revision: str
+    phase: Phase
+    summary: str
+
+
+def head() -> str:
+    """Return the newest revision that this release knows."""
+    return cast("str", _scripts().get_current_head())
+
+
+def current(tx: Tx) -> str | None:
+    """Return the revision of the database; None when it is empty."""
+    return _context(tx).get_current_revision()
+
+
+def plan(tx: Tx) -> list[Pending]:
+    """Return what is missing, oldest first.
+
+    Raises SchemaOutOfRange for a revision that this release does not know.
+    """
+    at = current(tx)
+    return [
+        _pending(step) for step in _steps(_scripts(), at, head()) if step.is_upgrade
+    ]
+
+
+def apply(tx: Tx, *, post: bool = False) -> list[str]:
+    """Apply what is missing up to the first post revision, or all with `post`.
+
+    Returns the revisions applied, none when there was nothing to do. Raises
+    SchemaOutOfRange for a revision that this release does not know.
+    """
+    _lock(tx)
+    target: str | None = None
+    for pending in plan(tx):
+        if pending.phase == "post" and not post:
+            break
+        target = pending.revision
+    if target is None:
+        return []
+    scripts = _scripts()
+    at = current(tx)
+    done = [step.revision.revision for step in _steps(scripts, at, target)]
+
+    def steps(_heads: Sequence[str], _: MigrationContext) -> Any:
+        return _steps(scripts, at, target)
+
+    context = _context(tx, fn=steps)
+    with Operations.context(context):
+        context.run_migrations()
+    return done
+
+
+def _lock(tx: Tx) -> None:
+    if tx.dialect == "sqlite":
+        return  # BEGIN IMMEDIATE holds the only write lock there is
+    tx.first(
+        f"SELECT set_config('lock_timeout', '{MIGRATION_LOCK_SECONDS * 1000:.0f}',"
+        f" true), set_config('statement_timeout', '{MIGRATION_SECONDS * 1000:.0f}',"
+        " true)"
+    )
+    tx.first(f"SELECT pg_advisory_xact_lock({_ADVISORY_KEY})")
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory(str(_FOLDER))
+
+
+def _context(tx: Tx, **options: Any) -> MigrationContext:
+    return MigrationContext.configure(
+        connection=tx.conn,
+        opts={
+            "version_table": VERSION_TABLE,
+            **options,
+        },
+    )
+
+
+def _steps(
+    scripts: ScriptDirectory, at: str | None, target: str
+) -> Sequence[RevisionStep]:
+    try:
+        # The stub of Alembic calls these StampSteps; upgrades are RevisionSteps.
+        return cast(
+            "Sequence[RevisionStep]",
+            scripts._upgrade_revs(target, cast("str", at)),  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        )
+    except CommandError as error:
+        raise SchemaOutOfRange(
+            f"the database is at revision {at!r}, which this release does not know: "
+            "start a release at least as new as the one that migrated it"
+        ) from error
+
+
+def _pending(step: MigrationStep) -> Pending:
+    script = cast("RevisionStep", step).revision
+    phase = getattr(script.module, "phase", None)
+    if phase not in {"pre", "post"}:
+        raise InvariantViolated(f"revision {script.revision} names no phase")
+    return Pending(
+        revision=script.revision, phase=cast("Phase", phase), summary=script.doc
+    )
