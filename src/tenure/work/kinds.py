@@ -15,12 +15,12 @@ from tenure.errors import InvariantViolated
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tenure.kernel.commands import Result
+    from tenure.kernel.commands import Parked, Result
     from tenure.store.claims import Claimed, Settled, Statement
     from tenure.store.tx import Tx
 
 
-__all__ = ["Guard", "Kind", "Kinds", "Loaded", "Prepared", "Ran", "Unloadable", "seal"]
+__all__ = ["Guard", "Kind", "Kinds", "Loaded", "Prepared", "Ran", "seal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,7 @@ class Prepared:
     job: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unloadable:
-    """A claim whose row can never run, by its own fault: it is parked with ``reason``."""
-
-    claimed: Claimed
-    reason: str
-
-
-Loaded: TypeAlias = Prepared | Unloadable
+Loaded: TypeAlias = "Prepared | Parked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +85,11 @@ class Kind(Protocol):
         ...
 
     def load(self, tx: Tx, claims: Sequence[Claimed]) -> Sequence[Loaded]:
-        """Read what a whole batch of claims needs, set-based, one answer for each."""
+        """Read what a whole batch of claims needs, set-based: one answer for each.
+
+        Answers stand in the order of the claims. A row that can never run, by its own
+        fault (it cannot be decoded), is answered with Parked and its reason.
+        """
         ...
 
     async def run(self, prepared: Prepared, guard: Guard) -> Ran:
@@ -103,7 +99,9 @@ class Kind(Protocol):
     def evidence(self, items: Sequence[Settled]) -> Sequence[Statement]:
         """Return the inserts that keep what came back, late or not.
 
-        Keyed by (work, claim), so that the same settlement twice changes nothing.
+        Keyed by (work, claim), so that the same settlement twice changes nothing. A
+        settlement's evidence is None when the attempt was ended from outside (cut,
+        overran, failed by an exception) or could not be stored: nothing is kept then.
         """
         ...
 

@@ -1,0 +1,179 @@
+"""The catalogue of events: everything that a log line may report, and its level.
+
+One line per surprising event. The name is the stable part; fields are ids and counts,
+never payloads or secrets. `Events` writes the line and counts it, so that a test and a
+health page can ask how often something happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from structlog.typing import FilteringBoundLogger
+
+__all__ = ["Event", "Events"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    text: str
+    level: int
+    meaning: str
+
+
+class Event(Enum):
+    """Each event: the text of its line, its level, and what it means."""
+
+    CLAIM_NO_LONGER_HELD = _Spec(
+        "claim no longer held",
+        logging.WARNING,
+        "A result arrived for a claim that somebody else has, or that was ended. It is"
+        " kept as evidence; nothing else changed.",
+    )
+    LATE_SUCCESS_KEPT = _Spec(
+        "late success kept",
+        logging.INFO,
+        "A lost claim's request succeeded after all; the row will not be sent again.",
+    )
+    RELEASED_OFTEN = _Spec(
+        "released often",
+        logging.WARNING,
+        "A row was claimed and handed back ten times or more without being begun.",
+    )
+    RESULT_WAITS = _Spec(
+        "result waits for the database",
+        logging.WARNING,
+        "A result could not be written yet; it is kept and tried again.",
+    )
+    RESULT_REFUSED = _Spec(
+        "result refused by the database",
+        logging.ERROR,
+        "One row's result could not be stored as it is; it is stored with less.",
+    )
+    ATTEMPT_FAILED_INSIDE = _Spec(
+        "attempt failed inside",
+        logging.ERROR,
+        "The code of a kind raised instead of returning a result: a defect.",
+    )
+    ATTEMPT_OVERRAN = _Spec(
+        "attempt overran its deadline",
+        logging.ERROR,
+        "The code of a kind did not return by its deadline and was cancelled.",
+    )
+    LOAD_FAILED = _Spec(
+        "row cannot be loaded",
+        logging.ERROR,
+        "What a claim needs could not be read; its row is parked.",
+    )
+    CLAIM_FAILED = _Spec(
+        "claiming waits for the database",
+        logging.WARNING,
+        "The database did not answer a claim; the loop tries again.",
+    )
+    LOOP_FAILED = _Spec(
+        "worker loop failed",
+        logging.ERROR,
+        "The worker loop met an error that it does not know; it goes on.",
+    )
+    BEAT_FAILED = _Spec(
+        "beat failed",
+        logging.WARNING,
+        "This node could not say that it is alive.",
+    )
+    FENCED = _Spec(
+        "fenced",
+        logging.ERROR,
+        "No beat succeeded for too long: nothing more is started until one does.",
+    )
+    UNFENCED = _Spec("unfenced", logging.INFO, "A beat succeeded again.")
+    NODE_OPENED = _Spec("node opened", logging.INFO, "This process joined the fleet.")
+    NODE_CLOSED = _Spec("node closed", logging.INFO, "This process left the fleet.")
+    NODE_CLOSED_BY_OTHERS = _Spec(
+        "node closed by others",
+        logging.ERROR,
+        "Another node closed this one's row; it goes on under a new id.",
+    )
+    PEER_CLOSED = _Spec(
+        "peer closed", logging.WARNING, "This node closed another one, found dead."
+    )
+    STALLED = _Spec(
+        "worker loop stalled",
+        logging.ERROR,
+        "The beats go on but the worker loop does not.",
+    )
+    SWEPT = _Spec(
+        "claims lost", logging.WARNING, "Claims of nodes that are gone were taken back."
+    )
+    RECONCILED = _Spec(
+        "claims reconciled",
+        logging.WARNING,
+        "Claims in memory and in the database differed and were brought together.",
+    )
+    SUSPECT = _Spec(
+        "suspect runs alone",
+        logging.WARNING,
+        "A row whose holders died twice runs with nothing beside it.",
+    )
+    DRAINING = _Spec("draining", logging.INFO, "Stopping: nothing new is started.")
+    CUT = _Spec(
+        "attempts cut", logging.WARNING, "The drain budget ended before they did."
+    )
+
+    @property
+    def text(self) -> str:
+        """The stable text of its line."""
+        return self.value.text
+
+    @property
+    def level(self) -> int:
+        """The level of its line, as `logging` counts it."""
+        return self.value.level
+
+    @property
+    def meaning(self) -> str:
+        """What it tells an operator."""
+        return self.value.meaning
+
+
+class Events:
+    """Writes one line per event and counts it. Safe to use from any thread."""
+
+    __slots__ = ("_counts", "_lock", "_log")
+
+    def __init__(self, log: FilteringBoundLogger | None = None) -> None:
+        self._log: Final[FilteringBoundLogger] = (
+            structlog.get_logger("tenure") if log is None else log
+        )
+        self._counts: Final[Counter[Event]] = Counter()
+        self._lock: Final = threading.Lock()
+
+    def tell(
+        self, event: Event, *, error: BaseException | None = None, **fields: object
+    ) -> None:
+        """Write one line with its fields; ``error`` adds its traceback."""
+        with self._lock:
+            self._counts[event] += 1
+        if error is None:
+            self._log.log(event.level, event.text, **fields)
+        else:
+            self._log.log(event.level, event.text, exc_info=error, **fields)
+
+    def count(self, event: Event) -> int:
+        """Return how often an event was told."""
+        with self._lock:
+            return self._counts[event]
+
+    def counts(self) -> Mapping[Event, int]:
+        """Return every event that was told, and how often."""
+        with self._lock:
+            return dict(self._counts)
