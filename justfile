@@ -1,0 +1,111 @@
+# The verbs of this checkout. `uv run just` lists them; `uv run just test` needs nothing
+# but Python 3.11 and uv.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+set positional-arguments
+
+export PATH := justfile_directory() / ".venv" / "bin" + ":" + env("PATH")
+
+# List the verbs.
+[private]
+default:
+    @just --list --unsorted
+
+# Make or refresh the virtual environment at the pinned versions.
+setup:
+    uv sync
+
+# Format everything and apply the fixes that are safe.
+fmt:
+    ruff format
+    ruff check --fix --quiet
+    just --fmt --unstable
+
+# Refuse what is not formatted or breaks a rule.
+lint:
+    ruff format --check
+    ruff check
+
+# Check the types of the source and of the tests.
+types:
+    basedpyright
+
+# Check that imports point down only.
+imports:
+    lint-imports --no-logo
+
+# Check that every installed package is pinned at its installed version.
+pins:
+    pytest -q -p no:randomly tests/tidy/test_pins.py
+
+# Run the ordinary tests in random order.
+test *args:
+    pytest -q "$@"
+
+# Kill real processes, over and over.
+crash *args:
+    pytest -q -m crash "$@"
+
+# Simulate many seeds of the whole machine, looking for new failures.
+sim *args:
+    HYPOTHESIS_PROFILE=lab pytest -q -m "simulation or not simulation" tests/simulation tests/kernel "$@"
+
+# Take one guard out of a copy of the source at a time and name the tests that go red.
+ablate *args:
+    pytest -q -s -m ablation tests/ablation "$@"
+
+# Measure; figures go to benchmarks/README.md by hand, with the machine they came from.
+bench *args:
+    python -m benchmarks "$@"
+
+# Write the reference pages that are made from the source.
+docs:
+    python -m docs.generate
+
+# Resolve everything afresh and write the exact pins into pyproject.toml.
+lock:
+    #!/usr/bin/env python3
+    import pathlib, re, subprocess
+
+    project = pathlib.Path("pyproject.toml")
+
+    def compiled(*args: str, given: str | None = None) -> list[str]:
+        command = ["uv", "pip", "compile", "--universal", "--python-version", "3.11"]
+        command += ["--no-header", "--no-annotate", "--quiet", *args]
+        done = subprocess.run(command, input=given, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        return [line for line in done.stdout.splitlines() if line.strip()]
+
+    def write(key: str, pins: list[str]) -> None:
+        lines = "".join(f'  "{pin}",\n' for pin in pins)
+        text = project.read_text()
+        pattern = rf"(?ms)^{key} = \[\n.*?^\]"
+        assert len(re.findall(pattern, text)) == 1, key
+        project.write_text(re.sub(pattern, lambda _: f"{key} = [\n{lines}]", text))
+
+    before = project.read_text()
+    try:
+        # What is pinned now must not constrain the fresh resolve.
+        write("constraint-dependencies", [])
+        write("build-constraint-dependencies", [])
+        built = compiled("-", given="hatchling\nsetuptools\n")
+        pinned = compiled("pyproject.toml", "--group", "dev")
+    except BaseException:
+        project.write_text(before)
+        raise
+    write("constraint-dependencies", pinned)
+    write("build-constraint-dependencies", built)
+    subprocess.run(["uv", "sync"], check=True)
+
+# Everything that has to pass before a change lands.
+ci:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for step in lint types imports pins test ablate; do
+        if [ "$step" = ablate ] && [ ! -d tests/ablation ]; then continue; fi
+        printf '\n=== %s\n' "$step"
+        start=$SECONDS
+        just "$step"
+        printf -- '--- %s: %s s\n' "$step" "$((SECONDS - start))"
+    done
