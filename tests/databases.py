@@ -19,7 +19,14 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+)
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -133,7 +140,7 @@ def _free_port() -> int:
 @contextlib.contextmanager
 def running_postgres(
     version: str = DEFAULT_VERSION, *, fsync: bool = False
-) -> Iterator[PostgresServer]:
+) -> Generator[PostgresServer]:
     """Run a server in a new folder under the system's temporary one, then remove it."""
     owner = _owner()
     binaries = postgres_binaries(version)
@@ -312,7 +319,7 @@ def database_url(dialect: str, request: pytest.FixtureRequest) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _making(url: str) -> AsyncIterator[MakeBackend]:
+async def _making(url: str) -> AsyncGenerator[MakeBackend]:
     async with contextlib.AsyncExitStack() as opened:
 
         async def make(

@@ -34,6 +34,7 @@ __all__ = [
     "Backend",
     "BackendSettings",
     "CommitUnknown",
+    "RowsLocked",
     "open_backend",
     "parse_url",
 ]
@@ -46,6 +47,10 @@ class CommitUnknown(DatabaseUnavailable):
 
     Ask again with the same ids; rows that exist then are the answer.
     """
+
+
+class RowsLocked(DatabaseUnavailable):
+    """Somebody else held a row too long, or won a deadlock; nothing was committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +104,9 @@ class Backend(Protocol):
         """Run `fn` in a transaction and commit it; return what it returned.
 
         `fn` may run several times unless `retry` is False. Raises DatabaseUnavailable
-        when the database cannot be reached or stays busy, CommitUnknown when it may
-        have committed, and whatever `fn` raises (then nothing is committed).
+        when the database cannot be reached, RowsLocked when others stay in the way (at
+        the first time without `retry`), CommitUnknown when it may have committed, and
+        whatever `fn` raises (then nothing is committed).
         """
         ...
 

@@ -7,7 +7,6 @@ failure. So a function over a `Tx` may have no effect outside the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, assert_never, cast
@@ -18,7 +17,7 @@ import sqlalchemy as sa
 from tenure.errors import InvariantViolated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from sqlalchemy.engine import Connection, CursorResult, Row
 
@@ -194,8 +193,19 @@ class Tx:
                 assert_never(never)
         return _rows_sql(self.dialect, alias, tuple(columns.items())), params
 
+    def refuse_hidden_failure(self) -> None:
+        """Raise InvariantViolated when a statement failed and nobody undid it.
+
+        PostgreSQL would answer the COMMIT of such a transaction with a silent
+        rollback; SQLite would commit the rest.
+        """
+        if self.failure is not None:
+            raise InvariantViolated(
+                "a function over a Tx hid a failed statement: use tx.savepoint()"
+            ) from self.failure
+
     @contextmanager
-    def savepoint(self) -> Iterator[None]:
+    def savepoint(self) -> Generator[None]:
         """Undo what happens inside when it raises, and let the error through."""
         before = self.failure
         nested = self.conn.begin_nested()

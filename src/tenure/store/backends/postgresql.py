@@ -36,7 +36,7 @@ from tenure.limits import (
     STATEMENT_SECONDS,
 )
 from tenure.store import migrating
-from tenure.store.backend import BackendSettings, CommitUnknown
+from tenure.store.backend import BackendSettings, CommitUnknown, RowsLocked
 from tenure.store.tx import POSTGRESQL_CLOCK, Tx, postgresql_now
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ _UNAVAILABLE: Final = frozenset(
         "25P04",  # transaction_timeout
     }
 )
+_FAULTS: Final = (DBAPIError, OSError, TimeoutError)
+"""What SQLAlchemy over asyncpg lets through when the server or the way to it fails."""
 # The server answered and then closed the connection.
 _CLOSED_BY_SERVER: Final = frozenset({"57P01", "57P02", "57P05", "25P03", "25P04"})
 
@@ -178,15 +180,13 @@ class PostgresqlBackend:
                 if not retry or not _may_retry(error):
                     _translate(error)
                 if number == COMMIT_RETRIES_MAX:
-                    raise DatabaseUnavailable(
+                    raise RowsLocked(
                         f"rows stayed locked by others through {number} attempts"
                     ) from error
-            except CommitUnknown:
-                raise
             except _Lost as lost:
                 # The pool held a connection that the server had closed long ago;
                 # nothing was committed, so a fresh one may try once.
-                if stale or not retry:
+                if stale or (lost.ran and not retry):
                     raise DatabaseUnavailable(lost.message) from lost
                 stale = True
             pause = min(
@@ -197,14 +197,15 @@ class PostgresqlBackend:
 
     async def _once(self, engine: AsyncEngine, fn: Callable[[Tx], T]) -> T:
         conn = await _connect(engine)
+        started = asyncio.Event()
         try:
             try:
-                result = await conn.run_sync(self._body, fn)
-            except Exception as error:
-                await _lost_or_raise(conn, error)
+                result = await conn.run_sync(self._body, fn, started)
+            except _FAULTS as error:
+                await _lost_or_raise(conn, error, ran=started.is_set())
             try:
                 await conn.commit()
-            except Exception as error:
+            except _FAULTS as error:
                 await _commit_failed(conn, error)
             return result
         finally:
@@ -231,22 +232,21 @@ class PostgresqlBackend:
         conn = await _connect(engine)
         try:
             return await conn.run_sync(self._read_body, fn)
-        except Exception as error:
-            await _lost_or_raise(conn, error)
+        except _FAULTS as error:
+            await _lost_or_raise(conn, error, ran=True)
         finally:
             await _give_back(conn)
 
-    def _body(self, conn: Connection, fn: Callable[[Tx], T]) -> T:
+    def _body(
+        self, conn: Connection, fn: Callable[[Tx], T], started: asyncio.Event
+    ) -> T:
         tx = Tx(conn, dialect="postgresql", read_now=self._read_now)
         prologue = tx.first(_PROLOGUE)
         assert prologue is not None  # noqa: S101 - a SELECT without FROM has one row
         tx.set_now(cast("int", prologue[0]) + self.clock_offset_us)
+        started.set()
         result = fn(tx)
-        if tx.failure is not None:
-            # PostgreSQL answers COMMIT of a failed transaction with a rollback.
-            raise InvariantViolated(
-                "a function over a Tx hid a failed statement: use tx.savepoint()"
-            ) from tx.failure
+        tx.refuse_hidden_failure()
         return result
 
     def _read_body(self, conn: Connection, fn: Callable[[Tx], T]) -> T:
@@ -256,12 +256,13 @@ class PostgresqlBackend:
         return postgresql_now(tx) + self.clock_offset_us
 
 
-class _Lost(Exception):  # noqa: N818 - a signal between functions of this file
+class _Lost(Exception):
     """The connection died before COMMIT was sent."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, ran: bool) -> None:
         super().__init__(message)
         self.message: Final = message
+        self.ran: Final = ran
 
 
 class _LoopThread:
@@ -355,17 +356,21 @@ async def _connect(engine: AsyncEngine) -> AsyncConnection:
 
 async def _give_back(conn: AsyncConnection) -> None:
     with suppress(DBAPIError, OSError, TimeoutError):
-        await conn.close()
+        # Shielded: a caller who goes away must not leave the connection half returned.
+        await asyncio.shield(conn.close())
 
 
-async def _lost_or_raise(conn: AsyncConnection, error: Exception) -> NoReturn:
+async def _lost_or_raise(
+    conn: AsyncConnection, error: Exception, *, ran: bool
+) -> NoReturn:
     """Raise `_Lost` for a connection that died, else the error itself."""
     if _is_lost(error):
         with suppress(DBAPIError, OSError, TimeoutError, InvalidRequestError):
             await conn.invalidate()
         if isinstance(error, TimeoutError):
             raise DatabaseUnavailable("a statement got no answer in time") from error
-        raise _Lost(f"the connection to the database was lost: {error}") from error
+        message = f"the connection to the database was lost: {error}"
+        raise _Lost(message, ran=ran) from error
     raise error
 
 
@@ -407,7 +412,7 @@ def _may_retry(error: DBAPIError) -> bool:
 def _translate(error: DBAPIError, *, connecting: bool = False) -> NoReturn:
     state = _sqlstate(error)
     if state in _RETRYABLE:
-        raise DatabaseUnavailable("a row is locked by somebody else") from error
+        raise RowsLocked("a row is locked by somebody else") from error
     if connecting or state in _UNAVAILABLE or error.connection_invalidated:
         raise DatabaseUnavailable(f"the database cannot now: {error.orig}") from error
     raise error

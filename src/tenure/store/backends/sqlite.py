@@ -37,7 +37,7 @@ from tenure.store import migrating
 from tenure.store.tx import Tx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from sqlalchemy.engine import URL, Connection, Engine
     from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -105,7 +105,8 @@ class SqliteBackend:
 
     async def write(self, fn: Callable[[Tx], T], *, retry: bool = True) -> T:
         """Run `fn` under BEGIN IMMEDIATE on the writer's thread and commit it."""
-        return await self._on(self._write_thread, partial(self._write, fn, retry=retry))
+        del retry  # once BEGIN IMMEDIATE has the lock, nothing can be in the way
+        return await self._on(self._write_thread, partial(self._write, fn))
 
     async def read(self, fn: Callable[[Tx], T]) -> T:
         """Run `fn` over one snapshot on a reader's thread."""
@@ -113,9 +114,10 @@ class SqliteBackend:
 
     def write_blocking(self, fn: Callable[[Tx], T], *, retry: bool = True) -> T:
         """As `write`, on the calling thread and a connection of its own."""
+        del retry
         _refuse_loop()
         with self._blocking:
-            return self._write(fn, retry=retry)
+            return self._write(fn)
 
     def read_blocking(self, fn: Callable[[Tx], T]) -> T:
         """As `read`, on the calling thread and a connection of its own."""
@@ -141,7 +143,7 @@ class SqliteBackend:
             raise DatabaseUnavailable(
                 f"cannot open {self._path}: {error.strerror}"
             ) from error
-        self._write(self._look, retry=True)
+        self._write(self._look)
 
     def _look(self, tx: Tx) -> None:
         mode = tx.scalar("PRAGMA journal_mode")
@@ -160,20 +162,16 @@ class SqliteBackend:
             self._writers.dispose()
             self._readers.dispose()
 
-    def _write(self, fn: Callable[[Tx], T], *, retry: bool) -> T:
-        bound = SQLITE_WAIT_SECONDS if retry else 0.0
+    def _write(self, fn: Callable[[Tx], T]) -> T:
         with _connected(self._writers) as conn:
-            _when_free(lambda: conn.exec_driver_sql("BEGIN IMMEDIATE"), bound)
+            _when_free(
+                lambda: conn.exec_driver_sql("BEGIN IMMEDIATE"), SQLITE_WAIT_SECONDS
+            )
             tx = Tx(conn, dialect="sqlite", read_now=self._now)
             try:
                 result = fn(tx)
-                if tx.failure is not None:
-                    # As on PostgreSQL, where such a transaction cannot commit.
-                    raise InvariantViolated(
-                        "a function over a Tx hid a failed statement: "
-                        "use tx.savepoint()"
-                    ) from tx.failure
-                _when_free(lambda: conn.exec_driver_sql("COMMIT"), bound)
+                tx.refuse_hidden_failure()
+                _when_free(lambda: conn.exec_driver_sql("COMMIT"), SQLITE_WAIT_SECONDS)
             except BaseException:
                 with suppress(DBAPIError):
                     conn.rollback()
@@ -243,7 +241,7 @@ def _engine(
 
 
 @contextmanager
-def _connected(engine: Engine) -> Iterator[Connection]:
+def _connected(engine: Engine) -> Generator[Connection]:
     """Lend a connection; what the database cannot do becomes DatabaseUnavailable."""
     try:
         with engine.connect() as conn:

@@ -1,0 +1,1 @@
+"""What Alembic reads: one file per revision, oldest first, in `versions`."""

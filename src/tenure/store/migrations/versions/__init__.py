@@ -1,0 +1,1 @@
+"""The revisions. Each names its `phase`: "pre" is additive, "post" takes away."""
