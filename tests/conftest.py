@@ -1,7 +1,10 @@
 """What every test shares: Hypothesis profiles, the time factor, the report header."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
+from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, Phase, settings
 
 from tenure.limits import Durations
@@ -33,3 +36,10 @@ def pytest_report_header() -> str:
     profile = settings.get_current_profile_name()
     factor = Durations.from_environment().factor
     return f"tenure: durations divided by {factor:g}; hypothesis profile {profile}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_of_ours_blocks_the_loop() -> Iterator[None]:
+    """Fail whatever in `tenure` makes a blocking call on an event loop's thread."""
+    with blockbuster_ctx("tenure"):
+        yield
