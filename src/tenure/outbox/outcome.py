@@ -80,6 +80,7 @@ class RetryPolicy:
     time_budget_seconds: float = TIME_BUDGET_SECONDS
     retried_statuses: frozenset[int] = frozenset()
     jitter: float = RETRY_JITTER
+    retry_after_max_seconds: float = RETRY_AFTER_MAX_SECONDS
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, Exponential):
@@ -280,7 +281,12 @@ def decide(
     retry_after = (
         None
         if answer.retry_after is None
-        else retry_after_seconds(answer.retry_after, now=now, date=answer.date)
+        else retry_after_seconds(
+            answer.retry_after,
+            now=now,
+            date=answer.date,
+            longest=policy.retry_after_max_seconds,
+        )
     )
     facts = Facts(
         answer=answer,
@@ -363,12 +369,16 @@ _SKEW_SECONDS: Final = 60.0  # below it a Date header's whole seconds tell nothi
 
 
 def retry_after_seconds(
-    value: bytes, *, now: int, date: bytes | None = None
+    value: bytes,
+    *,
+    now: int,
+    date: bytes | None = None,
+    longest: float = RETRY_AFTER_MAX_SECONDS,
 ) -> float | None:
-    """Return the wait that a Retry-After header asks for, 0 to 24 h; None if unusable.
+    """Return the wait that a Retry-After header asks for, or None if unusable.
 
     Whole or decimal seconds, or an HTTP date in its three forms. Negative values and
-    past dates become 0, huge ones 24 h; anything else (`NaN`, `1e300`, `soon`) counts
+    past dates become 0, more than `longest` becomes that; anything else (`NaN`, `1e300`, `soon`) counts
     as no header. A date is read against the receiver's own clock when its Date header
     shows that it differs from ours.
     """
@@ -379,8 +389,8 @@ def retry_after_seconds(
         if sign == b"-":
             return 0.0
         if len(whole.lstrip(b"0")) > 9:
-            return RETRY_AFTER_MAX_SECONDS
-        return _clamped(float(whole + fraction))
+            return longest
+        return _clamped(float(whole + fraction), longest)
     until = http_date(text, now=now)
     if until is None:
         return None
@@ -388,7 +398,7 @@ def retry_after_seconds(
     skew = 0.0 if theirs is None else (theirs - now) / US
     if abs(skew) <= _SKEW_SECONDS:
         skew = 0.0
-    return _clamped((until - now) / US - skew)
+    return _clamped((until - now) / US - skew, longest)
 
 
 def http_date(text: bytes, *, now: int) -> int | None:
@@ -423,5 +433,5 @@ def http_date(text: bytes, *, now: int) -> int | None:
     return int(moment.timestamp()) * US
 
 
-def _clamped(seconds: float) -> float:
-    return max(0.0, min(seconds, RETRY_AFTER_MAX_SECONDS))
+def _clamped(seconds: float, longest: float) -> float:
+    return max(0.0, min(seconds, longest))

@@ -167,8 +167,8 @@ class FindingCode(StrEnum):
     """What the signature debugger can find."""
 
     VERIFIED = "verified"
-    SECRET_FORM = "secret_form"
-    SECRET_AS_BYTES = "secret_as_bytes"
+    SECRET_FORM = "secret_form"  # noqa: S105 -- a code
+    SECRET_AS_BYTES = "secret_as_bytes"  # noqa: S105 -- a code
     WRONG_HEADER = "wrong_header"
     CLOCK = "clock"
     REENCODED_BODY = "reencoded_body"
