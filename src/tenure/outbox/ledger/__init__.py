@@ -1,0 +1,1 @@
+"""The outbox's SQL: plain functions over a `Tx`, no decision that `rules` could make."""
