@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     from tenure.clock import Clock
 
-__all__ = ["ColumnType", "Dialect", "Params", "Statement", "Tx"]
+__all__ = ["AnyRow", "ColumnType", "Dialect", "Params", "Statement", "Tx"]
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 ColumnType: TypeAlias = Literal["text", "bigint", "bool", "bytes"]
 Statement: TypeAlias = "str | sa.Executable"
 Params: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]] | None"
+AnyRow: TypeAlias = "Row[*tuple[Any, ...]]"
+"""A row of any number of columns."""
 
 _POSTGRESQL_TYPES: Final[Mapping[ColumnType, str]] = {
     "text": "text",
@@ -116,11 +118,11 @@ class Tx:
             self.failure = error
             raise
 
-    def all(self, stmt: Statement, params: Params = None) -> Sequence[Row[Any]]:
+    def all(self, stmt: Statement, params: Params = None) -> Sequence[AnyRow]:
         """Return every row."""
         return self.execute(stmt, params).all()
 
-    def first(self, stmt: Statement, params: Params = None) -> Row[Any] | None:
+    def first(self, stmt: Statement, params: Params = None) -> AnyRow | None:
         """Return the first row, or None."""
         return self.execute(stmt, params).first()
 

@@ -1,0 +1,60 @@
+"""The verbs that change work rows: the sole writer of claim columns.
+
+submit · claim (`Walker`) · settle · release · lose (`sweep`) · wake · cancel · replay,
+each a plain function over a `Tx`, for both databases.
+"""
+
+from tenure.store.claims.effects import Effect, Insert, KindSql, Settled, Write
+from tenure.store.claims.holding import (
+    Claim,
+    Reconciled,
+    isolate,
+    mingle,
+    reconcile,
+    release,
+)
+from tenure.store.claims.operators import cancel, cancel_lane, replay, wake
+from tenure.store.claims.settling import settle
+from tenure.store.claims.submitting import NewWork, submit
+from tenure.store.claims.sweeping import (
+    CERTAIN,
+    DRAINED,
+    OPERATOR,
+    SILENCE,
+    LostRow,
+    SweepRule,
+    sweep,
+)
+from tenure.store.claims.taking import Claimed, ClaimResult, Walker, promote
+
+__all__ = [
+    "CERTAIN",
+    "DRAINED",
+    "OPERATOR",
+    "SILENCE",
+    "Claim",
+    "ClaimResult",
+    "Claimed",
+    "Effect",
+    "Insert",
+    "KindSql",
+    "LostRow",
+    "NewWork",
+    "Reconciled",
+    "Settled",
+    "SweepRule",
+    "Walker",
+    "Write",
+    "cancel",
+    "cancel_lane",
+    "isolate",
+    "mingle",
+    "promote",
+    "reconcile",
+    "release",
+    "replay",
+    "settle",
+    "submit",
+    "sweep",
+    "wake",
+]

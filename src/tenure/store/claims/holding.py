@@ -1,0 +1,94 @@
+"""What a node does with the claims it holds, short of settling them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tenure.ids import NodeId, WorkId
+from tenure.kernel import transitions
+from tenure.kernel.commands import Answer
+from tenure.kernel.states import Work
+from tenure.kernel.transitions import Change
+from tenure.store.claims.rows import decide_rows
+
+if TYPE_CHECKING:
+    from tenure.store.tx import Tx
+
+Claim = tuple[WorkId, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """The two ways in which a node's memory and the database differ.
+
+    `released`: only the database knew them. `gone`: only memory knows them, so they
+    were lost, cancelled or settled. `cancel`: an operator asks for their end.
+    """
+
+    released: Sequence[Claim]
+    gone: Sequence[Claim]
+    cancel: Sequence[Claim]
+
+
+def release(tx: Tx, node: NodeId, claims: Sequence[Claim]) -> int:
+    """Give back claims that were not begun; return how many were still held."""
+    numbers = dict(claims)
+
+    def decide(work: Work) -> Change:
+        return transitions.release(work, numbers[work.id], node, tx.now)
+
+    decided = decide_rows(tx, list(numbers), decide)
+    return sum(change.answer is Answer.APPLIED for _, change in decided.values())
+
+
+def reconcile(
+    tx: Tx, node: NodeId, held: Collection[Claim], older_than_us: int
+) -> Reconciled:
+    """Compare the claims in memory with those in the database, both ways.
+
+    A claim that only the database knows is released, uncharged, once it is older than
+    `older_than_us` by the database's clock: a claim whose answer was lost on its way.
+    """
+    found = tx.all(
+        "SELECT id, claim, claimed_at, cancel_requested_at FROM work"
+        " WHERE state = 'claimed' AND claimed_by = :node",
+        {"node": node},
+    )
+    mine = set(held)
+    known = {(row[0], row[1]) for row in found}
+    forgotten = [
+        (row[0], row[1])
+        for row in found
+        if (row[0], row[1]) not in mine and row[2] < tx.now - older_than_us
+    ]
+    release(tx, node, forgotten)
+    return Reconciled(
+        released=forgotten,
+        gone=sorted(mine - known),
+        cancel=[
+            (row[0], row[1])
+            for row in found
+            if row[3] is not None and (row[0], row[1]) in mine
+        ],
+    )
+
+
+def isolate(tx: Tx, node: NodeId, work: WorkId, claim: int) -> bool:
+    """Say that this claim runs alone on its node; False if it is not held any more."""
+    return _set_alone(tx, node, work, claim, alone=True)
+
+
+def mingle(tx: Tx, node: NodeId, work: WorkId, claim: int) -> bool:
+    """Say that others run beside this claim again, before the first of them starts."""
+    return _set_alone(tx, node, work, claim, alone=False)
+
+
+def _set_alone(tx: Tx, node: NodeId, work: WorkId, claim: int, *, alone: bool) -> bool:
+    touched = tx.run(
+        "UPDATE work SET alone = :alone WHERE id = :work AND claim = :claim"
+        " AND claimed_by = :node AND state = 'claimed'",
+        {"work": work, "claim": claim, "node": node, "alone": alone},
+    )
+    return touched == 1

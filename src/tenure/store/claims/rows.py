@@ -1,0 +1,286 @@
+"""Work rows between the database and the kernel: lock, decide, write back.
+
+Every verb but the claim itself goes through `decide_rows`: order heads are locked, then
+the rows, both in the order of their keys; the kernel decides on what the lock shows; one
+statement writes all changes. So there is no rule about states in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tenure.ids import LaneId, WorkId
+from tenure.kernel.states import Attempt, AttemptOutcome, Phase, State, Work
+from tenure.kernel.transitions import Change, Late
+from tenure.store import schema
+from tenure.store.claims import ordering
+
+if TYPE_CHECKING:
+    from tenure.store.tx import ColumnType, Tx
+
+WORK_COLUMNS: Final = tuple(column.name for column in schema.work.columns)
+ATTEMPT_COLUMNS: Final = tuple(column.name for column in schema.attempt.columns)
+
+_STATES: Final = {str(state): state for state in State}
+_PHASES: Final = {str(phase): phase for phase in Phase}
+
+_WRITTEN: Final[Mapping[str, ColumnType]] = {
+    "id": "text",
+    "state": "text",
+    "phase": "text",
+    "due_at": "bigint",
+    "claimed_by": "bigint",
+    "alone": "bool",
+    "tries": "bigint",
+    "failures": "bigint",
+    "losses": "bigint",
+    "releases": "bigint",
+    "first_attempt_at": "bigint",
+    "replay_claim": "bigint",
+    "success_claim": "bigint",
+    "cancel_requested_at": "bigint",
+    "wakes": "bigint",
+    "trigger": "bigint",
+    "reason": "text",
+    "settled_at": "bigint",
+}
+"""What a decision may change. The claim's own columns change in `taking` alone."""
+
+
+def work_columns(alias: str) -> str:
+    """Return the column list of a work row, as `as_work` expects it."""
+    return ", ".join(f"{alias}.{name}" for name in WORK_COLUMNS)
+
+
+def as_work(row: Sequence[Any]) -> Work:
+    """Build the kernel's row from the columns of `work_columns`, in their order."""
+    (
+        id_,
+        lane,
+        kind,
+        tenant,
+        subject,
+        state,
+        phase,
+        priority,
+        due_at,
+        claim,
+        claimed_by,
+        claimed_at,
+        deadline_at,
+        alone,
+        tries,
+        failures,
+        losses,
+        releases,
+        first_attempt_at,
+        replay_claim,
+        success_claim,
+        cancel_requested_at,
+        order_key,
+        sequence,
+        wakes,
+        trigger,
+        reason,
+        created_at,
+        settled_at,
+    ) = row
+    return Work(
+        id=id_,
+        lane=lane,
+        kind=kind,
+        tenant=tenant,
+        subject=subject,
+        state=_STATES[state],
+        phase=None if phase is None else _PHASES[phase],
+        priority=priority,
+        due_at=due_at,
+        claim=claim,
+        claimed_by=claimed_by,
+        claimed_at=claimed_at,
+        deadline_at=deadline_at,
+        alone=bool(alone),
+        tries=tries,
+        failures=failures,
+        losses=losses,
+        releases=releases,
+        first_attempt_at=first_attempt_at,
+        replay_claim=replay_claim,
+        success_claim=success_claim,
+        cancel_requested_at=cancel_requested_at,
+        order_key=order_key,
+        sequence=sequence,
+        wakes=wakes,
+        trigger=trigger,
+        reason=reason,
+        created_at=created_at,
+        settled_at=settled_at,
+    )
+
+
+def as_attempt(row: Sequence[Any]) -> Attempt:
+    """Build the kernel's attempt from the columns of `ATTEMPT_COLUMNS`, in order."""
+    named: dict[str, Any] = dict(zip(ATTEMPT_COLUMNS, row, strict=True))
+    late: str | None = named["late_outcome"]
+    named["outcome"] = AttemptOutcome(named["outcome"])
+    named["state_after"] = State(named["state_after"])
+    named["late_outcome"] = None if late is None else AttemptOutcome(late)
+    return Attempt(**named)
+
+
+def read(tx: Tx, ids: Iterable[WorkId]) -> dict[WorkId, Work]:
+    """Return rows by id as this snapshot shows them; missing ids are left out."""
+    return _fetch(tx, ids, lock="")
+
+
+def lock(tx: Tx, ids: Iterable[WorkId]) -> dict[WorkId, Work]:
+    """Lock rows in the order of their ids and return them as they are now."""
+    return _fetch(
+        tx, ids, lock=" FOR NO KEY UPDATE OF w" if tx.dialect == "postgresql" else ""
+    )
+
+
+def _fetch(tx: Tx, ids: Iterable[WorkId], *, lock: str) -> dict[WorkId, Work]:
+    wanted = sorted(set(ids))
+    if not wanted:
+        return {}
+    asked, params = tx.rows("b", {"id": "text"}, [(id_,) for id_ in wanted])
+    found = tx.all(
+        f"SELECT {work_columns('w')} FROM {asked} JOIN work w ON w.id = b.id"
+        f" ORDER BY w.id{lock}",
+        params,
+    )
+    return {row[0]: as_work(row) for row in found}
+
+
+def write(tx: Tx, rows: Sequence[Work]) -> None:
+    """Write decided rows back. Their locks are held, so each one exists."""
+    if not rows:
+        return
+    records = [
+        tuple(
+            str(value) if name in {"state", "phase"} and value is not None else value
+            for name in _WRITTEN
+            for value in (getattr(row, name),)
+        )
+        for row in rows
+    ]
+    given, params = tx.rows("b", _WRITTEN, records)
+    sets = ", ".join(f"{name} = b.{name}" for name in _WRITTEN if name != "id")
+    written = tx.run(
+        f"UPDATE work SET {sets} FROM {given} WHERE work.id = b.id", params
+    )
+    assert written == len(rows), "a locked row vanished"
+
+
+def insert_attempts(tx: Tx, attempts: Sequence[Attempt]) -> None:
+    """Insert evidence; (work, claim) is its key, so a second insert is an error."""
+    tx.insert(
+        schema.attempt,
+        [
+            {
+                name: str(value) if name in _AS_TEXT and value is not None else value
+                for name in ATTEMPT_COLUMNS
+                for value in (getattr(attempt, name),)
+            }
+            for attempt in attempts
+        ],
+    )
+
+
+_AS_TEXT: Final = frozenset({"outcome", "state_after", "late_outcome"})
+
+
+def fill_late(tx: Tx, lates: Sequence[tuple[WorkId, int, Late]]) -> None:
+    """Complete lost attempts with what their holders said; each at most once."""
+    if not lates:
+        return
+    given, params = tx.rows(
+        "b",
+        {
+            "work": "text",
+            "claim": "bigint",
+            "at": "bigint",
+            "outcome": "text",
+            "reason": "text",
+        },
+        [
+            (work, claim, late.at, str(late.outcome), late.reason)
+            for work, claim, late in lates
+        ],
+    )
+    tx.run(
+        "UPDATE attempt SET late_at = b.at, late_outcome = b.outcome,"
+        f" late_reason = b.reason FROM {given}"
+        " WHERE attempt.work = b.work AND attempt.claim = b.claim"
+        " AND attempt.late_at IS NULL",
+        params,
+    )
+
+
+def attempts_of(
+    tx: Tx, claims: Iterable[tuple[WorkId, int]]
+) -> dict[tuple[WorkId, int], Attempt]:
+    """Return the attempt rows of these claims, where they exist."""
+    wanted = sorted(set(claims))
+    if not wanted:
+        return {}
+    asked, params = tx.rows("b", {"work": "text", "claim": "bigint"}, wanted)
+    columns = ", ".join(f"a.{name}" for name in ATTEMPT_COLUMNS)
+    found = tx.all(
+        f"SELECT {columns} FROM {asked}"
+        " JOIN attempt a ON a.work = b.work AND a.claim = b.claim",
+        params,
+    )
+    return {(row[0], row[1]): as_attempt(row) for row in found}
+
+
+def decide_rows(
+    tx: Tx,
+    ids: Iterable[WorkId],
+    decide: Callable[[Work], Change | None],
+) -> dict[WorkId, tuple[Work, Change]]:
+    """Lock rows, let `decide` say what becomes of each, write it, pass order heads.
+
+    Returns what was decided with the row as it was before; a row that is missing or
+    for which `decide` says None is left out.
+    """
+    wanted = sorted(set(ids))
+    if not wanted:
+        return {}
+    ordering.lock_heads(tx, heads_of(tx, wanted))
+    decided: dict[WorkId, tuple[Work, Change]] = {}
+    for id_, before in lock(tx, wanted).items():
+        change = decide(before)
+        if change is not None:
+            decided[id_] = (before, change)
+    write_changes(tx, decided.values())
+    return decided
+
+
+def write_changes(tx: Tx, decided: Iterable[tuple[Work, Change]]) -> None:
+    """Write rows, attempts and order lines of decisions made under their locks."""
+    changes = list(decided)
+    write(tx, [change.work for _, change in changes if change.work is not None])
+    insert_attempts(tx, [c.attempt for _, c in changes if c.attempt is not None])
+    passed = [
+        before
+        for before, change in changes
+        if change.passes_head and before.order_key is not None
+    ]
+    woken = ordering.pass_heads(tx, passed)
+    if woken:
+        heads = lock(tx, woken)
+        write(tx, [ordering.woken(heads[id_], at, tx.now) for id_, at in woken.items()])
+
+
+def heads_of(tx: Tx, ids: Sequence[WorkId]) -> set[tuple[LaneId, str]]:
+    """Return the ordered queues that these rows stand in."""
+    asked, params = tx.rows("b", {"id": "text"}, [(id_,) for id_ in ids])
+    found = tx.all(
+        f"SELECT w.lane, w.order_key FROM {asked} JOIN work w ON w.id = b.id"
+        " WHERE w.order_key IS NOT NULL",
+        params,
+    )
+    return {(row[0], row[1]) for row in found}

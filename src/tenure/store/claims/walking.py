@@ -1,0 +1,176 @@
+"""The walk: which lanes have rows due now, fairly, at a cost that does not grow.
+
+Theory. There is no "next due" table: both forms of one lose half of the throughput, and
+the cheap form loses wake-ups. The index of due rows is walked instead, by skip scans:
+from group to group (a group is an application), and inside each group from lane to lane,
+from places remembered between calls. A step visits at most 256 lanes, so the cost does
+not depend on how many lanes exist, and a group with ten thousand busy lanes cannot hide
+a group with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tenure.ids import LaneId
+from tenure.limits import LANE_GROUP_BITS, WALK_LANES
+
+if TYPE_CHECKING:
+    from tenure.store.tx import Tx
+
+GROUPS_PER_STEP: Final = 32
+
+_GROUPS = f"""
+WITH RECURSIVE g(lane, n) AS (
+  (SELECT w.lane, 1 FROM work w WHERE w.phase = 'due' AND w.lane >= :low
+   ORDER BY w.lane LIMIT 1)
+  UNION ALL
+  SELECT (SELECT w.lane FROM work w WHERE w.phase = 'due'
+          AND w.lane >= (((g.lane >> {LANE_GROUP_BITS}) + 1) << {LANE_GROUP_BITS})
+          ORDER BY w.lane LIMIT 1), g.n + 1
+  FROM g WHERE g.lane IS NOT NULL AND g.n < :bound)
+SELECT g.lane >> {LANE_GROUP_BITS} FROM g WHERE g.lane IS NOT NULL AND g.lane < :high
+"""
+
+_LANES = """
+SELECT x.lane, b.low FROM {asked} CROSS JOIN LATERAL (
+  WITH RECURSIVE s(lane, n) AS (
+    (SELECT w.lane, 1 FROM work w WHERE w.phase = 'due'
+     AND w.lane >= b.low AND w.lane < b.high ORDER BY w.lane LIMIT 1)
+    UNION ALL
+    SELECT (SELECT w.lane FROM work w WHERE w.phase = 'due'
+            AND w.lane > s.lane AND w.lane < b.high ORDER BY w.lane LIMIT 1), s.n + 1
+    FROM s WHERE s.lane IS NOT NULL AND s.n < b.bound)
+  SELECT s.lane FROM s WHERE s.lane IS NOT NULL) x
+"""
+
+_NEXT_LANE = (
+    "SELECT w.lane FROM work w INDEXED BY ix_work_due WHERE w.phase = 'due'"
+    " AND w.lane >= :low AND w.lane < :high ORDER BY w.lane LIMIT 1"
+)
+
+TOP: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A piece of one group's lane ids to walk: low ≤ lane < high, at most `bound`."""
+
+    low: int
+    high: int
+    bound: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Places:
+    """Where the last walk stopped, in the groups and in each group; hints only."""
+
+    group: int = 0
+    lanes: dict[int, int] = field(default_factory=dict[int, int])
+
+    def low(self, group: int) -> int:
+        """Return the lane id from which to walk on in a group."""
+        return self.lanes.get(group, group << LANE_GROUP_BITS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """Lanes with due rows, one from each group in turn; `more` if there are others."""
+
+    lanes: Sequence[LaneId]
+    more: bool
+
+
+def walk(tx: Tx, places: Places, lanes_max: int = WALK_LANES) -> Walked:
+    """Visit up to `lanes_max` lanes that have due rows, going on from `places`."""
+    groups, wrapped = _due_groups(tx, places)
+    if not groups:
+        places.group = 0
+        places.lanes.clear()
+        return Walked(lanes=(), more=False)
+    share = max(1, lanes_max // len(groups))
+    spans = [
+        Span(low=places.low(group), high=(group + 1) << LANE_GROUP_BITS, bound=share)
+        for group in groups
+    ]
+    found = _due_lanes(tx, spans)
+    around = [
+        Span(
+            low=group << LANE_GROUP_BITS, high=span.low, bound=share - len(found[span])
+        )
+        for group, span in zip(groups, spans, strict=True)
+        if len(found[span]) < share and span.low > group << LANE_GROUP_BITS
+    ]
+    again = _due_lanes(tx, around) if around else {}
+    by_group: list[list[LaneId]] = []
+    full = False
+    for group, span in zip(groups, spans, strict=True):
+        lanes = [*found[span]]
+        for other, extra in again.items():
+            if other.high == span.low:
+                lanes.extend(extra)
+        by_group.append(lanes)
+        if len(lanes) >= share:
+            full = True
+            places.lanes[group] = lanes[-1] + 1
+        else:
+            places.lanes.pop(group, None)
+    places.group = 0 if wrapped else groups[-1] + 1
+    return Walked(lanes=_in_turn(by_group), more=full or not wrapped)
+
+
+def _due_groups(tx: Tx, places: Places) -> tuple[list[int], bool]:
+    """Return groups with due rows from the remembered place on, around once."""
+    first = _groups_between(tx, places.group << LANE_GROUP_BITS, TOP, GROUPS_PER_STEP)
+    if len(first) == GROUPS_PER_STEP:
+        return first, False
+    if places.group == 0:
+        return first, True
+    left = GROUPS_PER_STEP - len(first)
+    rest = _groups_between(tx, 0, places.group << LANE_GROUP_BITS, left)
+    return first + rest, True
+
+
+def _groups_between(tx: Tx, low: int, high: int, bound: int) -> list[int]:
+    if tx.dialect == "postgresql":
+        params: Mapping[str, object] = {"low": low, "high": high, "bound": bound}
+        return [row[0] for row in tx.all(_GROUPS, params)]
+    groups: list[int] = []
+    while len(groups) < bound:
+        lane = tx.scalar(_NEXT_LANE, {"low": low, "high": high})
+        if lane is None:
+            break
+        groups.append(lane >> LANE_GROUP_BITS)
+        low = (groups[-1] + 1) << LANE_GROUP_BITS
+    return groups
+
+
+def _due_lanes(tx: Tx, spans: Sequence[Span]) -> dict[Span, list[LaneId]]:
+    found: dict[Span, list[LaneId]] = {span: [] for span in spans}
+    if tx.dialect == "postgresql":
+        asked, params = tx.rows(
+            "b",
+            {"low": "bigint", "high": "bigint", "bound": "bigint"},
+            [(span.low, span.high, span.bound) for span in spans],
+        )
+        by_low = {span.low: span for span in spans}
+        for lane, low in tx.all(_LANES.format(asked=asked), params):
+            found[by_low[low]].append(lane)
+        return found
+    for span in spans:
+        low = span.low
+        while len(found[span]) < span.bound:
+            lane = tx.scalar(_NEXT_LANE, {"low": low, "high": span.high})
+            if lane is None:
+                break
+            found[span].append(lane)
+            low = lane + 1
+    return found
+
+
+def _in_turn(by_group: Sequence[Sequence[LaneId]]) -> list[LaneId]:
+    """Take one lane of each group in turn, so that no group stands before others."""
+    longest = max(map(len, by_group), default=0)
+    return [lanes[at] for at in range(longest) for lanes in by_group if at < len(lanes)]
