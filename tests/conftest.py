@@ -41,5 +41,11 @@ def pytest_report_header() -> str:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_of_ours_blocks_the_loop() -> Iterator[None]:
     """Fail whatever in `tenure` makes a blocking call on an event loop's thread."""
-    with blockbuster_ctx("tenure"):
+    with blockbuster_ctx("tenure") as blocking:
+        # Looks for certificates and a password file each time that it connects.
+        for name in ("os.stat", "io.TextIOWrapper.read", "io.BufferedReader.read"):
+            blocking.functions[name].can_block_in(
+                "asyncpg/connect_utils.py",
+                {"_parse_connect_dsn_and_args", "_dot_postgresql_path"},
+            )
         yield

@@ -1,34 +1,16 @@
-"""The door to a database: who may run a function over a `Tx`, and when it runs again.
-
-`write` is one transaction of its own, retried with jitter when the database says that
-somebody else was in the way; `read` sees one snapshot and writes nothing. The blocking
-pair is for threads (a node's beat, synchronous callers): it has a connection of its own
-and never waits for the event loop.
-
-What may be retried by whom::
-
-    nothing was committed   40001 40P01 55P03 BUSY    here, with jitter, bounded
-    nothing was committed   connection lost before    here, once, on a new connection
-                            COMMIT was sent
-    unknown                 connection lost after     CommitUnknown: only the caller can
-                            COMMIT was sent           ask again, with the same ids
-"""
+"""Open a database by its URL; the promise of what comes back is in `contract`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+import asyncio
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tenure.clock import Clock, SystemClock
-from tenure.errors import ConfigInvalid, DatabaseUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tenure.store.tx import Dialect, Tx
+from tenure.errors import ConfigInvalid
+from tenure.store.backends.postgresql import PostgresqlBackend
+from tenure.store.backends.sqlite import SqliteBackend
+from tenure.store.contract import Backend, BackendSettings, CommitUnknown, RowsLocked
 
 __all__ = [
     "Backend",
@@ -38,89 +20,6 @@ __all__ = [
     "open_backend",
     "parse_url",
 ]
-
-T = TypeVar("T")
-
-
-class CommitUnknown(DatabaseUnavailable):
-    """The connection was lost after COMMIT was sent: it may have happened or not.
-
-    Ask again with the same ids; rows that exist then are the answer.
-    """
-
-
-class RowsLocked(DatabaseUnavailable):
-    """Somebody else held a row too long, or won a deadlock; nothing was committed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendSettings:
-    """What a deployment may choose about its database."""
-
-    clock: Clock = field(default_factory=SystemClock)
-    """Tells the time on SQLite; PostgreSQL tells its own."""
-    clock_offset_us: int = 0
-    """Added to every `Tx.now`: lets a test move a database's time."""
-    synchronous: Literal["full", "normal"] = "full"
-    """SQLite's own word; "normal" may lose the last commits at a power cut."""
-
-
-class Backend(Protocol):
-    """One database, as one process sees it."""
-
-    clock_offset_us: int
-
-    @property
-    def dialect(self) -> Dialect:
-        """Which SQL it speaks."""
-        ...
-
-    @property
-    def url(self) -> URL:
-        """Where it is; the password is in it."""
-        ...
-
-    async def open(self) -> None:
-        """Connect once, so that a wrong address is known at start.
-
-        Raises DatabaseUnavailable when nobody answers, ConfigInvalid for a database
-        that cannot be used.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Let running transactions end, then close every connection."""
-        ...
-
-    async def migrate(self, *, post: bool = False) -> list[str]:
-        """Bring the schema up to date; return the revisions that were applied.
-
-        The pre phase only unless `post`. Raises SchemaOutOfRange for a database whose
-        revision this release does not know.
-        """
-        ...
-
-    async def write(self, fn: Callable[[Tx], T], *, retry: bool = True) -> T:
-        """Run `fn` in a transaction and commit it; return what it returned.
-
-        `fn` may run several times unless `retry` is False. Raises DatabaseUnavailable
-        when the database cannot be reached, RowsLocked when others stay in the way (at
-        the first time without `retry`), CommitUnknown when it may have committed, and
-        whatever `fn` raises (then nothing is committed).
-        """
-        ...
-
-    async def read(self, fn: Callable[[Tx], T]) -> T:
-        """Run `fn` over one snapshot that it cannot write to."""
-        ...
-
-    def write_blocking(self, fn: Callable[[Tx], T], *, retry: bool = True) -> T:
-        """As `write`, for a thread that has no event loop."""
-        ...
-
-    def read_blocking(self, fn: Callable[[Tx], T]) -> T:
-        """As `read`, for a thread that has no event loop."""
-        ...
 
 
 def parse_url(url: str) -> URL:
@@ -155,14 +54,12 @@ def parse_url(url: str) -> URL:
 
 async def open_backend(url: str, settings: BackendSettings | None = None) -> Backend:
     """Open the database at `url`; close it with `aclose`."""
-    from tenure.store.backends.postgresql import PostgresqlBackend
-    from tenure.store.backends.sqlite import SqliteBackend
-
     parsed = parse_url(url)
     chosen = settings or BackendSettings()
     backend: Backend
     if parsed.drivername == "sqlite":
-        backend = SqliteBackend(parsed, chosen)
+        # SQLAlchemy asks the file system where a relative path is.
+        backend = await asyncio.to_thread(SqliteBackend, parsed, chosen)
     else:
         backend = PostgresqlBackend(parsed, chosen)
     try:

@@ -28,7 +28,7 @@ from tenure.limits import (
     RETRY_PAUSE_MAX_SECONDS,
 )
 from tenure.spawn import Tasks
-from tenure.store.backend import CommitUnknown, RowsLocked
+from tenure.store.contract import CommitUnknown, RowsLocked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

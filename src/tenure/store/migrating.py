@@ -30,7 +30,16 @@ if TYPE_CHECKING:
 
     from tenure.store.tx import Tx
 
-__all__ = ["VERSION_TABLE", "Pending", "Phase", "apply", "current", "head", "plan"]
+__all__ = [
+    "VERSION_TABLE",
+    "Pending",
+    "Phase",
+    "apply",
+    "current",
+    "head",
+    "load",
+    "plan",
+]
 
 Phase: TypeAlias = Literal["pre", "post"]
 
@@ -48,9 +57,16 @@ class Pending:
     summary: str
 
 
-def head() -> str:
+def load() -> ScriptDirectory:
+    """Read every revision from disk; blocks, so not for an event loop's thread."""
+    scripts = ScriptDirectory(str(_FOLDER))
+    scripts.get_current_head()  # Alembic reads the files at the first question only
+    return scripts
+
+
+def head(scripts: ScriptDirectory) -> str:
     """Return the newest revision that this release knows."""
-    return cast("str", _scripts().get_current_head())
+    return cast("str", scripts.get_current_head())
 
 
 def current(tx: Tx) -> str | None:
@@ -58,18 +74,15 @@ def current(tx: Tx) -> str | None:
     return _context(tx).get_current_revision()
 
 
-def plan(tx: Tx) -> list[Pending]:
+def plan(tx: Tx, *, scripts: ScriptDirectory) -> list[Pending]:
     """Return what is missing, oldest first.
 
     Raises SchemaOutOfRange for a revision that this release does not know.
     """
-    at = current(tx)
-    return [
-        _pending(step) for step in _steps(_scripts(), at, head()) if step.is_upgrade
-    ]
+    return [_pending(step) for step in _steps(scripts, current(tx), head(scripts))]
 
 
-def apply(tx: Tx, *, post: bool = False) -> list[str]:
+def apply(tx: Tx, *, scripts: ScriptDirectory, post: bool = False) -> list[str]:
     """Apply what is missing up to the first post revision, or all with `post`.
 
     Returns the revisions applied, none when there was nothing to do. Raises
@@ -77,13 +90,12 @@ def apply(tx: Tx, *, post: bool = False) -> list[str]:
     """
     _lock(tx)
     target: str | None = None
-    for pending in plan(tx):
+    for pending in plan(tx, scripts=scripts):
         if pending.phase == "post" and not post:
             break
         target = pending.revision
     if target is None:
         return []
-    scripts = _scripts()
     at = current(tx)
     done = [step.revision.revision for step in _steps(scripts, at, target)]
 
@@ -105,10 +117,6 @@ def _lock(tx: Tx) -> None:
         " true)"
     )
     tx.first(f"SELECT pg_advisory_xact_lock({_ADVISORY_KEY})")
-
-
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory(str(_FOLDER))
 
 
 def _context(tx: Tx, **options: Any) -> MigrationContext:

@@ -36,7 +36,7 @@ from tenure.limits import (
     STATEMENT_SECONDS,
 )
 from tenure.store import migrating
-from tenure.store.backend import BackendSettings, CommitUnknown, RowsLocked
+from tenure.store.contract import BackendSettings, CommitUnknown, RowsLocked
 from tenure.store.tx import POSTGRESQL_CLOCK, Tx, postgresql_now
 
 if TYPE_CHECKING:
@@ -134,11 +134,11 @@ class PostgresqlBackend:
 
     async def migrate(self, *, post: bool = False) -> list[str]:
         """Bring the schema up to date on a connection of its own."""
+        scripts = await asyncio.to_thread(migrating.load)
         engine = _engine(self._url, pool_size=0, statement_seconds=MIGRATION_SECONDS)
+        work = partial(migrating.apply, scripts=scripts, post=post)
         try:
-            return await self._again(
-                engine, partial(migrating.apply, post=post), retry=True
-            )
+            return await self._again(engine, work, retry=True)
         finally:
             await engine.dispose()
 
@@ -242,7 +242,7 @@ class PostgresqlBackend:
     ) -> T:
         tx = Tx(conn, dialect="postgresql", read_now=self._read_now)
         prologue = tx.first(_PROLOGUE)
-        assert prologue is not None  # noqa: S101 - a SELECT without FROM has one row
+        assert prologue is not None
         tx.set_now(cast("int", prologue[0]) + self.clock_offset_us)
         started.set()
         result = fn(tx)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Connection, Engine
     from sqlalchemy.engine.interfaces import DBAPIConnection
 
-    from tenure.store.backend import BackendSettings
+    from tenure.store.contract import BackendSettings
     from tenure.store.tx import Dialect
 
 __all__ = ["SqliteBackend"]
@@ -101,7 +101,8 @@ class SqliteBackend:
 
     async def migrate(self, *, post: bool = False) -> list[str]:
         """Bring the schema up to date in one transaction."""
-        return await self.write(partial(migrating.apply, post=post))
+        scripts = await asyncio.to_thread(migrating.load)
+        return await self.write(partial(migrating.apply, scripts=scripts, post=post))
 
     async def write(self, fn: Callable[[Tx], T], *, retry: bool = True) -> T:
         """Run `fn` under BEGIN IMMEDIATE on the writer's thread and commit it."""
