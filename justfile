@@ -98,14 +98,20 @@ lock:
     write("build-constraint-dependencies", built)
     subprocess.run(["uv", "sync"], check=True)
 
-# Everything that has to pass before a change lands.
+# Everything that has to pass before a change lands; every step runs, whatever fails.
 ci:
     #!/usr/bin/env bash
-    set -euo pipefail
+    set -uo pipefail
+    failed=()
     for step in lint types imports pins test ablate; do
         if [ "$step" = ablate ] && [ ! -d tests/ablation ]; then continue; fi
         printf '\n=== %s\n' "$step"
         start=$SECONDS
-        just "$step"
+        just "$step" || failed+=("$step")
         printf -- '--- %s: %s s\n' "$step" "$((SECONDS - start))"
     done
+    if [ "${#failed[@]}" -gt 0 ]; then
+        printf '\nfailed: %s\n' "${failed[*]}"
+        exit 1
+    fi
+    printf '\nall steps passed\n'
