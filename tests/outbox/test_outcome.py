@@ -93,6 +93,13 @@ TABLE: list[tuple[Answer, Verdict]] = [
     ),
     (Answer(cause="address_refused"), charged("address_refused")),
     (Answer(cause="proxy"), uncharged("proxy")),
+    *(
+        (
+            Answer(cause=cause),
+            Retry(at=NOW, charged=False, counts_try=False, reason=cause),
+        )
+        for cause in ("cut", "fenced")
+    ),
     (Answer(), charged("no_answer")),
     (Answer(cause="timeout", phase="connect"), charged("timeout_connect")),
     (Answer(cause="timeout", phase="body", status=200), charged("timeout_body")),

@@ -209,6 +209,11 @@ RULES: Final[tuple[Rule, ...]] = (
         effect=Effect.AGAIN,
     ),
     Rule(
+        outcome="cut by our own stop, or fenced before anything was written",
+        applies=lambda facts: facts.answer.cause in {"cut", "fenced"},
+        effect=Effect.AGAIN,
+    ),
+    Rule(
         outcome="a proxy's own failure",
         applies=lambda facts: facts.answer.cause == "proxy",
         effect=Effect.WAIT,
@@ -305,7 +310,7 @@ def decide(
         case Effect.DIE:
             return Dead(reason=reason)
         case Effect.AGAIN:
-            # No attempt in truth: the receiver never saw the request, so no budget.
+            # The receiver has not failed, so no budget is judged.
             return Retry(at=now, charged=False, counts_try=False, reason=reason)
         case Effect.WAIT:
             if late:
