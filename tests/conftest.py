@@ -36,11 +36,16 @@ NEVER_LONG = frozenset({"os.getcwd", "os.stat", "io.TextIOWrapper.write"})
 ASYNCPG_READS = frozenset({"_parse_connect_dsn_and_args", "_read_password_from_pgpass"})
 
 
-def pytest_report_header() -> str:
-    """Say what the run's durations are divided by."""
-    profile = settings.get_current_profile_name()
-    factor = Durations.from_environment().factor
-    return f"tenure: durations divided by {factor:g}; hypothesis profile {profile}"
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what it takes to repeat this run: `-q` hides the header that would."""
+    seed: object = config.getoption("randomly_seed", default="none")
+    terminalreporter.write_line(
+        f"repeat with --randomly-seed={seed}; "
+        f"durations divided by {Durations.from_environment().factor:g}; "
+        f"hypothesis profile {settings.get_current_profile_name()}"
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
