@@ -10,7 +10,9 @@ import pytest
 
 from tests.tidy.checkout import committed, shown
 
-FENCE = re.compile(r"^```python(?P<how>[^\n]*)\n(?P<code>.*?)^```$", re.M | re.S)
+FENCE = re.compile(
+    r"^```python(?P<how>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def examples() -> list[tuple[str, str, str]]:
