@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from tenure.errors import Conflict, NotFound
 from tenure.ids import Prefix, TenantId, new_app_id
@@ -112,12 +113,15 @@ def bump_config(tx: Tx, app: str) -> None:
     """Raise the version under which nodes cache the application's route table.
 
     Takes the application's row lock: what follows in the transaction is alone among
-    changes to its endpoints.
+    changes to its endpoints. Raises NotFound when it was deleted meanwhile.
     """
-    tx.run(
-        "UPDATE application SET config_version = config_version + 1 WHERE id = :app",
+    touched = tx.run(
+        "UPDATE application SET config_version = config_version + 1"
+        " WHERE id = :app AND deleted_at IS NULL",
         {"app": app},
     )
+    if not touched:
+        raise NotFound(f"application {app!r} was not found")
 
 
 def mark_application_deleted(tx: Tx, app: Application) -> bool:
@@ -174,7 +178,7 @@ def _write(tx: Tx, stored: Application, given: ApplicationIn) -> Application:
     try:
         with tx.savepoint():
             tx.run(change)
-    except sa.exc.IntegrityError:
+    except IntegrityError:
         raise Conflict(
             f"an application with the uid {given.uid!r} exists", uid=given.uid
         ) from None

@@ -1,0 +1,444 @@
+"""Accepting messages: many callers' messages in one commit, each with its own answer.
+
+Theory. One transaction (1) reads the applications, and the endpoints of those whose
+route table is stale; (2) takes the idempotency keys in their order; (3) inserts the
+messages in the order of (application, event id), leaving out those whose event id is
+taken; (4) inserts payloads, deliveries, work rows and the reasons for the rest. Keys and
+event ids are taken by inserting, and what was there is read by a *later* statement, which
+sees what others committed meanwhile.
+
+What one item is refused for is a value in its place: it fails no neighbour. Items of one
+batch that use the same key or event id go in rounds, one after the other, so a round
+never has to judge its own rows. The same batch run again (its COMMIT went unanswered)
+finds its messages there by their ids and answers as the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import sqlalchemy as sa
+
+from tenure.clock import US
+from tenure.errors import Conflict, InvariantViolated, NotFound, TenureError
+from tenure.ids import (
+    MessageId,
+    Prefix,
+    TenantId,
+    id_instant,
+    new_work_id,
+)
+from tenure.limits import ACCEPT_ROUNDS_MAX
+from tenure.outbox import tables
+from tenure.outbox.filters import EndpointFilter, matches
+from tenure.outbox.ledger import remembering, rows
+from tenure.outbox.ledger.applications import create_application
+from tenure.outbox.ledger.endpoints import KIND
+from tenure.outbox.ledger.messages import messages_by_id
+from tenure.outbox.model import (
+    Accepted,
+    Application,
+    Idempotency,
+    Message,
+    NewMessage,
+    OutboxSettings,
+)
+from tenure.outbox.routes import Route, RouteTable
+from tenure.outbox.rules import check_inline, check_message, due_at
+from tenure.store import claims
+
+if TYPE_CHECKING:
+    from tenure.outbox.routes import Routes
+    from tenure.store.tx import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptItem:
+    """One message to accept. `id` exists before the first try, so tries are the same."""
+
+    tenant: TenantId
+    app_ref: str
+    message: NewMessage
+    id: MessageId
+    idempotency: Idempotency | None = None
+
+
+Answer: TypeAlias = "Accepted | TenureError"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Answers in the order of the items, and the route tables read on the way.
+
+    Keep the tables only after the commit: they may show what only this transaction did.
+    """
+
+    answers: Sequence[Answer]
+    routes: Sequence[RouteTable]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Case:
+    """One item on its way through the rounds."""
+
+    item: AcceptItem
+    message: NewMessage
+    answer: Answer | None = None
+    app: Application | None = None
+    use: remembering.Use | None = None
+    matched: list[Route] = field(default_factory=list[Route])
+    reasons: dict[str, str] | None = None
+
+
+def accept_batch(
+    tx: Tx, items: Sequence[AcceptItem], *, routes: Routes, settings: OutboxSettings
+) -> Batch:
+    """Accept messages in this transaction; one answer for each, errors as values.
+
+    Raises only what the database raises: then nothing of the batch may be committed.
+    """
+    cases = [_checked(item, settings) for item in items]
+    found: dict[str, RouteTable] = {}
+    _find_applications(tx, cases)
+    waiting = [case for case in cases if case.answer is None]
+    for _ in range(ACCEPT_ROUNDS_MAX):
+        if not waiting:
+            break
+        now, waiting = _split_round(waiting)
+        _route(tx, now, routes, found)
+        _round(tx, now, settings)
+    answers: list[Answer] = []
+    for case in cases:
+        if case.answer is None:
+            raise InvariantViolated("a batch holds more equal keys than rounds")
+        answers.append(case.answer)
+    return Batch(answers=answers, routes=tuple(found.values()))
+
+
+def _checked(item: AcceptItem, settings: OutboxSettings) -> _Case:
+    try:
+        return _Case(item=item, message=check_message(item.message, settings))
+    except TenureError as error:
+        return _Case(item=item, message=item.message, answer=error)
+
+
+def _find_applications(tx: Tx, cases: Sequence[_Case]) -> None:
+    wanted = {(c.item.tenant, c.item.app_ref) for c in cases if c.answer is None}
+    known: dict[tuple[str, str], Application] = {}
+    t = tables.application
+    prefix = f"{Prefix.APP}_"
+    for column in (t.c.id, t.c.uid):
+        refs = sorted(
+            pair for pair in wanted if (column is t.c.id) == pair[1].startswith(prefix)
+        )
+        if not refs:
+            continue
+        fragment, params = tx.rows("w", {"tenant": "text", "ref": "text"}, refs)
+        columns = ", ".join(f"a.{each.name}" for each in t.c)
+        for row in tx.all(
+            f"SELECT {columns}, w.ref FROM {fragment}"
+            f" JOIN application a ON a.tenant = w.tenant AND a.{column.name} = w.ref"
+            " AND a.deleted_at IS NULL",
+            params,
+        ):
+            known[row.tenant, row.ref] = rows.as_application(row)
+    for case in cases:
+        if case.answer is None:
+            ref = (case.item.tenant, case.item.app_ref)
+            case.app = known.get(ref)
+            if case.app is None:
+                _make_inline(tx, case)
+            if case.app is not None:
+                known[ref] = case.app
+
+
+def _make_inline(tx: Tx, case: _Case) -> None:
+    """Create the application that came with its first message, or refuse."""
+    given, ref = case.message.application, case.item.app_ref
+    try:
+        if given is None:
+            raise NotFound(f"application {ref[:100]!r} was not found")
+        made = create_application(
+            tx, case.item.tenant, check_inline(given, ref), get_if_exists=True
+        )
+    except TenureError as error:
+        case.answer = error
+    else:
+        case.app = made.value
+
+
+def _split_round(cases: Sequence[_Case]) -> tuple[list[_Case], list[_Case]]:
+    """Return (those that share no key and no event id, those that must wait)."""
+    now: list[_Case] = []
+    later: list[_Case] = []
+    taken: set[tuple[str, str, str]] = set()
+    for case in cases:
+        item, app = case.item, case.app
+        marks: set[tuple[str, str, str]] = {("message", item.id, "")}
+        if item.idempotency is not None:
+            marks.add(("key", item.tenant, item.idempotency.key))
+        if item.message.event_id is not None and app is not None:
+            marks.add(("event", app.id, item.message.event_id))
+        if taken.isdisjoint(marks):
+            taken |= marks
+            now.append(case)
+        else:
+            later.append(case)
+    return now, later
+
+
+def _route(
+    tx: Tx, cases: Sequence[_Case], routes: Routes, found: dict[str, RouteTable]
+) -> None:
+    """Find each message's endpoints, reading the route tables that are stale."""
+    stale: dict[str, Application] = {}
+    for case in cases:
+        app = _app(case)
+        if app.id not in found:
+            table = routes.get(app.id, app.config_version)
+            if table is None:
+                stale[app.id] = app
+            else:
+                found[app.id] = table
+    if stale:
+        for table in _load_routes(tx, stale):
+            found[table.app] = table
+    for case in cases:
+        _match(case, found[_app(case).id])
+
+
+def _match(case: _Case, table: RouteTable) -> None:
+    """Note which endpoints get the message, and the reason why the others do not."""
+    reasons: dict[str, str] = {}
+    event_type, channels = case.message.event_type, case.message.channels or ()
+    for route in table.routes:
+        found = matches(route.filter, event_type, channels)
+        if found.matched:
+            case.matched.append(route)
+        else:
+            reasons[route.endpoint] = found.reason
+    if reasons or not table.routes:
+        case.reasons = reasons
+
+
+def _load_routes(tx: Tx, apps: Mapping[str, Application]) -> list[RouteTable]:
+    t = tables.endpoint
+    by_app: dict[str, list[Route]] = {id_: [] for id_ in apps}
+    for row in tx.all(
+        sa.select(t.c.id, t.c.app, t.c.lane, t.c.event_types, t.c.channels)
+        .where(t.c.app.in_(list(apps)), t.c.deleted_at.is_(None))
+        .order_by(t.c.app, t.c.id)
+    ):
+        types, channels = rows.texts(row.event_types), rows.texts(row.channels)
+        # A disabled endpoint is no reason: its lane is paused and keeps the backlog.
+        wanted = EndpointFilter(
+            event_types=None if types is None else frozenset(types),
+            channels=None if channels is None else frozenset(channels),
+        )
+        by_app[row.app].append(Route(endpoint=row.id, lane=row.lane, filter=wanted))
+    return [
+        RouteTable(app=app.id, version=app.config_version, routes=tuple(by_app[id_]))
+        for id_, app in apps.items()
+    ]
+
+
+def _round(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> None:
+    fresh = _take_keys(tx, cases, settings)
+    if not fresh:
+        return
+    ordered = sorted(
+        fresh, key=lambda c: (_app(c).id, c.message.event_id or "", c.item.id)
+    )
+    inserted = tx.insert(
+        tables.message, [_message_row(case) for case in ordered], on_conflict="nothing"
+    )
+    if inserted < len(ordered):
+        ordered = _refuse_taken(tx, ordered)
+    _insert_rest(tx, ordered, settings)
+    for case in ordered:
+        case.answer = Accepted(message=_message(case), matched=len(case.matched))
+
+
+def _take_keys(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> list[_Case]:
+    """Reserve the keys; answer those that were used before. Return the others."""
+    for case in cases:
+        item = case.item
+        if item.idempotency is not None:
+            try:
+                case.use = remembering.use_of(
+                    item.tenant,
+                    item.idempotency,
+                    f"message.create:{_app(case).id}",
+                    item.id,
+                )
+            except TenureError as error:
+                case.answer = error
+    uses = [case.use for case in cases if case.use is not None]
+    if not uses:
+        return [case for case in cases if case.answer is None]
+    held = remembering.reserve(tx, uses, keep_seconds=settings.idempotency_seconds)
+    replayed: list[tuple[_Case, str]] = []
+    for case in cases:
+        if case.use is None:
+            continue
+        was = held[case.use.tenant, case.use.key]
+        if was.ours:
+            continue
+        try:
+            remembering.check_same(was, case.use)
+        except TenureError as error:
+            case.answer = error
+        else:
+            replayed.append((case, was.subject or ""))
+    _answer_stored(tx, replayed, replayed=True)
+    return [case for case in cases if case.answer is None]
+
+
+def _refuse_taken(tx: Tx, cases: Sequence[_Case]) -> list[_Case]:
+    """Answer messages that were not inserted; return those that were.
+
+    One that is there with its payload was committed by an earlier run of this batch.
+    """
+    m, p = tables.message, tables.payload
+    there = {
+        row.id: row.done
+        for row in tx.all(
+            sa.select(m.c.id, p.c.message.is_not(None).label("done"))
+            .select_from(m.outerjoin(p, p.c.message == m.c.id))
+            .where(m.c.id.in_([case.item.id for case in cases]))
+        )
+    }
+    _answer_stored(
+        tx, [(case, case.item.id) for case in cases if there.get(case.item.id)]
+    )
+    refused: list[remembering.Use] = []
+    for case in cases:
+        if case.item.id not in there:
+            event_id = case.message.event_id
+            case.answer = Conflict(
+                f"a message with the eventId {event_id!r} exists in this application",
+                event_id=event_id,
+            )
+            if case.use is not None:
+                refused.append(case.use)
+    remembering.forget(tx, refused)
+    return [case for case in cases if case.answer is None]
+
+
+def _answer_stored(
+    tx: Tx, cases: Sequence[tuple[_Case, str]], *, replayed: bool = False
+) -> None:
+    if not cases:
+        return
+    ids = sorted({id_ for _, id_ in cases})
+    d = tables.delivery
+    stored = messages_by_id(tx, ids)
+    counts = {
+        row.message: row.n
+        for row in tx.all(
+            sa.select(d.c.message, sa.func.count().label("n"))
+            .where(d.c.message.in_(ids))
+            .group_by(d.c.message)
+        )
+    }
+    for case, id_ in cases:
+        message = stored.get(id_)
+        case.answer = (
+            NotFound("the message that this Idempotency-Key made was removed")
+            if message is None
+            else Accepted(
+                message=message, matched=counts.get(id_, 0), replayed=replayed
+            )
+        )
+
+
+def _insert_rest(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> None:
+    payloads: list[Mapping[str, Any]] = []
+    deliveries: list[Mapping[str, Any]] = []
+    unmatched: list[Mapping[str, Any]] = []
+    work: list[claims.NewWork] = []
+    for case in cases:
+        item, message = case.item, case.message
+        kept = message.retention_seconds or settings.retention_seconds
+        due = due_at(message, tx.now)
+        payloads.append(
+            {
+                "message": item.id,
+                "body": message.body,
+                "expires_at": max(tx.now, due or 0) + round(kept * US),
+            }
+        )
+        if case.reasons is not None:
+            unmatched.append({"message": item.id, "reasons": rows.dump(case.reasons)})
+        for route in case.matched:
+            id_ = new_work_id()
+            deliveries.append(
+                {
+                    "message": item.id,
+                    "endpoint": route.endpoint,
+                    "work": id_,
+                    "app": _app(case).id,
+                    "lane": route.lane,
+                    "created_at": tx.now,
+                }
+            )
+            work.append(
+                claims.NewWork(
+                    id=id_,
+                    lane=route.lane,
+                    kind=KIND,
+                    tenant=item.tenant,
+                    subject=item.id,
+                    due_at=due,
+                )
+            )
+    tx.insert(tables.payload, payloads)
+    tx.insert(tables.delivery, deliveries)
+    tx.insert(tables.unmatched, unmatched)
+    claims.submit(tx, work)
+
+
+def _message_row(case: _Case) -> dict[str, Any]:
+    message = _message(case)
+    return {
+        "id": message.id,
+        "app": message.app,
+        "tenant": message.tenant,
+        "event_id": message.event_id,
+        "event_type": message.event_type,
+        "channels": rows.dump_set(message.channels),
+        "tags": rows.dump_set(message.tags),
+        "headers": None if message.headers is None else rows.dump(message.headers),
+        "content_type": message.content_type,
+        "deliver_at": message.deliver_at,
+        "expires_at": message.expires_at,
+        "created_at": message.created_at,
+    }
+
+
+def _message(case: _Case) -> Message:
+    given, id_ = case.message, case.item.id
+    created_at = id_instant(id_)
+    return Message(
+        id=id_,
+        app=_app(case).id,
+        tenant=case.item.tenant,
+        event_id=given.event_id,
+        event_type=given.event_type,
+        channels=None if given.channels is None else tuple(given.channels),
+        tags=None if given.tags is None else tuple(given.tags),
+        headers=None if given.headers is None else dict(given.headers),
+        content_type=given.content_type,
+        deliver_at=due_at(given, created_at),
+        expires_at=given.expires_at,
+        created_at=created_at,
+        body=given.body,
+    )
+
+
+def _app(case: _Case) -> Application:
+    if case.app is None:
+        raise InvariantViolated("a message without an application was not refused")
+    return case.app

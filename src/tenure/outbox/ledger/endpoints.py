@@ -1,0 +1,384 @@
+"""Endpoints: each with a lane of its own, where its deliveries queue.
+
+Theory. An endpoint's lane row is the lock of its configuration: whoever changes an
+endpoint raises the lane's version first, then reads and writes the endpoint, and last
+raises its application's `config_version`. That is the lock order of the whole store
+(lane before slice rows), and it makes both caches exact: a claim names the lane's
+version, an accepted message reads the application's.
+
+A disabled endpoint keeps its lane, paused: what was accepted for it waits and goes out
+once it is enabled again. A deleted one ends its open work with that reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from tenure.errors import Conflict, Forbidden, NotFound, ValidationFailed
+from tenure.ids import LaneId, Prefix, TenantId, WorkId, new_endpoint_id
+from tenure.limits import CANCEL_BATCH_ROWS
+from tenure.outbox import tables
+from tenure.outbox.ledger import paging, rows
+from tenure.outbox.ledger.applications import (
+    bump_config,
+    find_application,
+    mark_application_deleted,
+)
+from tenure.outbox.ledger.event_types import check_event_types_exist
+from tenure.outbox.model import (
+    Application,
+    Endpoint,
+    EndpointIn,
+    EndpointPatch,
+    EndpointSettings,
+    Order,
+    OutboxSettings,
+    Page,
+    PageIn,
+    Written,
+)
+from tenure.outbox.rules import (
+    CheckedEndpoint,
+    check_endpoint,
+    check_page,
+    deadline_us,
+    first_secret,
+    lane_state,
+    patched_endpoint,
+)
+from tenure.outbox.secrets import SecretSet, dump_secrets
+from tenure.store import claims, lanes
+
+if TYPE_CHECKING:
+    from tenure.outbox.keyring import KeyRing
+    from tenure.store.tx import Tx
+
+_T: Final = tables.endpoint
+KIND: Final = "delivery"
+"""The kind of work, and what a node must serve to do it."""
+DELETED: Final = "endpoint deleted"
+
+
+def create_endpoint(
+    tx: Tx,
+    tenant: TenantId,
+    app_ref: str,
+    given: EndpointIn,
+    *,
+    ring: KeyRing,
+    settings: OutboxSettings,
+    operator: bool = False,
+) -> Written[Endpoint]:
+    """Create an endpoint with its lane and secret.
+
+    Only an operator may open networks to it. Raises NotFound, ValidationFailed,
+    Forbidden, or Conflict when the uid is taken.
+    """
+    app = find_application(tx, tenant, app_ref)
+    checked = check_endpoint(given, settings)
+    wanted = _permitted(given.settings, EndpointSettings(), operator=operator)
+    check_event_types_exist(tx, tenant, given.event_types)
+    endpoint = new_endpoint_id()
+    state, reason = lane_state(disabled=given.disabled)
+    lane = lanes.add_lane(
+        tx,
+        group=app.lane_group,
+        kind=KIND,
+        tenant=tenant,
+        subject=endpoint,
+        needs=KIND,
+        deadline_us=deadline_us(wanted, settings),
+        settings={
+            "state": state,
+            "reason": reason,
+            "at_most_once": wanted.at_most_once,
+        },
+    )
+    bump_config(tx, app.id)
+    _check_room(tx, app, settings)
+    secret = SecretSet(current=first_secret(given.secret, settings))
+    row = {
+        "id": endpoint,
+        "app": app.id,
+        "tenant": tenant,
+        "lane": lane,
+        "created_at": tx.now,
+        "secrets": ring.seal(dump_secrets(secret)),
+        "headers": _sealed_headers(given, ring),
+        "userinfo": _sealed_userinfo(checked, None, ring),
+        "disabled_why": "by request" if given.disabled else None,
+        **_values(checked, wanted, tx.now),
+    }
+    if not tx.insert(_T, [row], on_conflict="nothing"):
+        raise _uid_taken(given.uid)
+    return Written(value=find_endpoint(tx, tenant, app.id, endpoint), created=True)
+
+
+def find_endpoint(tx: Tx, tenant: TenantId, app: str, ref: str) -> Endpoint:
+    """Return the endpoint of this id or uid in the application with this id."""
+    return rows.as_endpoint(endpoint_row(tx, tenant, app, ref))
+
+
+def endpoint_row(
+    tx: Tx, tenant: TenantId, app: str, ref: str, *, deleted_too: bool = False
+) -> sa.Row[Any]:
+    """Return the endpoint's row, secrets sealed; raises NotFound."""
+    by_id = ref.startswith(f"{Prefix.ENDPOINT}_")
+    stmt = sa.select(_T).where(
+        _T.c.tenant == tenant, _T.c.app == app, (_T.c.id if by_id else _T.c.uid) == ref
+    )
+    if not deleted_too:
+        stmt = stmt.where(_T.c.deleted_at.is_(None))
+    found = tx.first(stmt)
+    if found is None:
+        raise NotFound(f"endpoint {ref[:100]!r} was not found")
+    return found
+
+
+def list_endpoints(
+    tx: Tx, tenant: TenantId, app_ref: str, page: PageIn
+) -> Page[Endpoint]:
+    """Return one page of an application's endpoints, by default newest first."""
+    app = find_application(tx, tenant, app_ref)
+    cursor = check_page(page, paging.valid_id(Prefix.ENDPOINT))
+    fetched = paging.fetch(
+        tx,
+        sa.select(_T).where(
+            _T.c.tenant == tenant, _T.c.app == app.id, _T.c.deleted_at.is_(None)
+        ),
+        _T.c.id,
+        cursor,
+        limit=page.limit,
+        descending=page.order is not Order.ASCENDING,
+    )
+    return paging.page_of(fetched, rows.as_endpoint, lambda row: row.id)
+
+
+def put_endpoint(
+    tx: Tx,
+    tenant: TenantId,
+    app_ref: str,
+    ref: str,
+    given: EndpointIn,
+    *,
+    ring: KeyRing,
+    settings: OutboxSettings,
+    operator: bool = False,
+) -> Written[Endpoint]:
+    """Put an endpoint in the place of the one named, or create it.
+
+    Secret and headers of an existing one stay.
+    """
+    app = find_application(tx, tenant, app_ref)
+    try:
+        stored = lock_endpoint(tx, tenant, app.id, ref)
+    except NotFound:
+        return create_endpoint(
+            tx, tenant, app.id, given, ring=ring, settings=settings, operator=operator
+        )
+    changed = _write(tx, stored, given, ring, settings, operator=operator)
+    return Written(value=changed, created=False)
+
+
+def patch_endpoint(
+    tx: Tx,
+    tenant: TenantId,
+    app_ref: str,
+    ref: str,
+    patch: EndpointPatch,
+    *,
+    ring: KeyRing,
+    settings: OutboxSettings,
+    operator: bool = False,
+) -> Endpoint:
+    """Change some fields; raises NotFound, Conflict, Forbidden or ValidationFailed."""
+    app = find_application(tx, tenant, app_ref)
+    stored = lock_endpoint(tx, tenant, app.id, ref)
+    given = patched_endpoint(rows.as_endpoint(stored), patch)
+    return _write(tx, stored, given, ring, settings, operator=operator)
+
+
+def delete_endpoint(tx: Tx, tenant: TenantId, app_ref: str, ref: str) -> None:
+    """Delete an endpoint: its lane closes, its open work ends with that reason.
+
+    A send in flight finishes and is recorded; history stays. Open work beyond the
+    first batch is ended by `sweep_deleted_lanes`.
+    """
+    app = find_application(tx, tenant, app_ref)
+    stored = lock_endpoint(tx, tenant, app.id, ref)
+    _delete_lane(tx, stored.lane, DELETED)
+    tx.run(_marked_deleted(tx.now).where(_T.c.id == stored.id))
+    bump_config(tx, app.id)
+
+
+def delete_application(tx: Tx, tenant: TenantId, app_ref: str) -> None:
+    """Delete an application with all its endpoints, as `delete_endpoint` does.
+
+    Payloads and history go by their retention. Raises NotFound.
+    """
+    app = find_application(tx, tenant, app_ref)
+    live = (_T.c.app == app.id, _T.c.deleted_at.is_(None))
+    for lane in tx.execute(sa.select(_T.c.lane).where(*live).order_by(_T.c.lane)):
+        _delete_lane(tx, lane[0], "application deleted")
+    if not mark_application_deleted(tx, app):
+        raise NotFound(f"application {app_ref[:100]!r} was not found")
+    # One that was created between the two statements; its lane is found by the sweep.
+    tx.run(_marked_deleted(tx.now).where(*live))
+
+
+def sweep_deleted_lanes(tx: Tx, limit: int = CANCEL_BATCH_ROWS) -> int:
+    """End up to `limit` due rows of deleted endpoints; return how many were ended.
+
+    Such rows are left when a deletion met more than one batch, or a message was
+    accepted while it committed. A row that is due later is ended once it is due: only
+    due rows are indexed by lane. Run it now and then, at once again while it ends any.
+    """
+    tx.run(
+        "UPDATE lane SET state = 'deleted', reason = :reason, version = version + 1"
+        " WHERE state <> 'deleted' AND kind = 'delivery' AND id IN"
+        " (SELECT lane FROM endpoint WHERE deleted_at IS NOT NULL)",
+        {"reason": DELETED},
+    )
+    found = tx.all(
+        "SELECT w.id FROM lane l JOIN work w ON w.lane = l.id AND w.phase = 'due'"
+        " WHERE l.state = 'deleted' AND l.kind = 'delivery' LIMIT :limit",
+        {"limit": limit},
+    )
+    return len(claims.cancel(tx, [WorkId(row.id) for row in found], DELETED))
+
+
+def lock_endpoint(tx: Tx, tenant: TenantId, app: str, ref: str) -> sa.Row[Any]:
+    """Take the endpoint's lane and return the row as it is under that lock.
+
+    The lane's version rises: nodes read the configuration again.
+    """
+    lane = endpoint_row(tx, tenant, app, ref).lane
+    lanes.change_lane(tx, lane)
+    return endpoint_row(tx, tenant, app, ref)
+
+
+def set_disabled(tx: Tx, stored: sa.Row[Any], *, disabled: bool, why: str) -> None:
+    """Pause or open the lane of a locked endpoint and say why."""
+    if stored.disabled == disabled:
+        return
+    state, reason = lane_state(disabled=disabled)
+    lanes.change_lane(tx, stored.lane, state=state, reason=reason)
+    tx.run(
+        sa.update(_T)
+        .where(_T.c.id == stored.id)
+        .values(disabled=disabled, disabled_why=why if disabled else None)
+    )
+
+
+def _write(
+    tx: Tx,
+    stored: sa.Row[Any],
+    given: EndpointIn,
+    ring: KeyRing,
+    settings: OutboxSettings,
+    *,
+    operator: bool,
+) -> Endpoint:
+    checked = check_endpoint(given, settings)
+    former = rows.settings_of(stored.settings)
+    wanted = _permitted(given.settings, former, operator=operator)
+    if tuple(given.event_types or ()) != (rows.texts(stored.event_types) or ()):
+        check_event_types_exist(tx, stored.tenant, given.event_types)
+    lanes.change_lane(
+        tx,
+        stored.lane,
+        deadline_us=deadline_us(wanted, settings),
+        at_most_once=wanted.at_most_once,
+    )
+    set_disabled(tx, stored, disabled=given.disabled, why="by request")
+    change = (
+        sa.update(_T)
+        .where(_T.c.id == stored.id)
+        .values(
+            userinfo=_sealed_userinfo(checked, stored.userinfo, ring),
+            **_values(checked, wanted, tx.now),
+        )
+    )
+    try:
+        with tx.savepoint():
+            tx.run(change)
+    except IntegrityError:
+        raise _uid_taken(given.uid) from None
+    bump_config(tx, stored.app)
+    return find_endpoint(tx, stored.tenant, stored.app, stored.id)
+
+
+def _values(
+    checked: CheckedEndpoint, wanted: EndpointSettings, now: int
+) -> dict[str, Any]:
+    given = checked.given
+    return {
+        "uid": given.uid,
+        "url": given.url,
+        "description": given.description,
+        "disabled": given.disabled,
+        "throttle_rate": given.throttle_rate,
+        "event_types": rows.dump_set(given.event_types),
+        "channels": rows.dump_set(given.channels),
+        "metadata": rows.dump(dict(given.metadata)),
+        "settings": rows.dump(wanted),
+        "svix_version": given.svix_version,
+        "updated_at": now,
+    }
+
+
+def _permitted(
+    given: EndpointSettings | None, stored: EndpointSettings, *, operator: bool
+) -> EndpointSettings:
+    if given is None:
+        return stored
+    if given.allow_networks != stored.allow_networks and not operator:
+        raise Forbidden(
+            "only an admin key of the whole tenant may open networks to an endpoint"
+        )
+    return given
+
+
+def _sealed_headers(given: EndpointIn, ring: KeyRing) -> bytes | None:
+    if not given.headers:
+        return None
+    return ring.seal(rows.dump(dict(given.headers)).encode())
+
+
+def _sealed_userinfo(
+    checked: CheckedEndpoint, stored: bytes | None, ring: KeyRing
+) -> bytes | None:
+    if checked.keep_userinfo:
+        return stored
+    userinfo = checked.url.userinfo
+    return None if not userinfo else ring.seal(userinfo.encode())
+
+
+def _check_room(tx: Tx, app: Application, settings: OutboxSettings) -> None:
+    count: int = tx.scalar(
+        sa.select(sa.func.count())
+        .select_from(_T)
+        .where(_T.c.app == app.id, _T.c.deleted_at.is_(None))
+    )
+    if count >= settings.endpoints_max:
+        raise ValidationFailed.at(
+            "body",
+            msg=f"an application has at most {settings.endpoints_max} endpoints",
+            type="value_error.limit_reached",
+        )
+
+
+def _delete_lane(tx: Tx, lane: int, reason: str) -> None:
+    lanes.change_lane(tx, LaneId(lane), state="deleted", reason=reason)
+    claims.cancel_lane(tx, LaneId(lane), reason, CANCEL_BATCH_ROWS)
+
+
+def _marked_deleted(now: int) -> sa.Update:
+    return sa.update(_T).values(deleted_at=now, updated_at=now)
+
+
+def _uid_taken(uid: str | None) -> Conflict:
+    return Conflict(f"an endpoint with the uid {uid!r} exists", uid=uid)
