@@ -37,6 +37,7 @@ LANE_SLOTS_DIVISOR: Final = 8  # eight busy lanes fill a node, one never does
 SLOW_AFTER_SECONDS: Final = 2.0  # a lane whose oldest attempt runs longer is slow
 SLOW_SHARE: Final = 0.5  # slow lanes together start nothing beyond this share of slots
 DRAIN_SECONDS: Final = 30.0  # SIGTERM to end; the grace period that supervisors give
+DRAIN_SETTLE_SECONDS: Final = 5.0  # after the cut, for results to be written
 RELEASES_WARN: Final = 10  # a row handed back so often points at a fault of ours
 
 # --- Quarantine: a row that kills nodes ----------------------------------------------
@@ -123,6 +124,7 @@ RESPONSE_LINE_BYTES: Final = 16 * KIB  # one response header, name and value
 RESPONSE_HEADERS_BYTES: Final = 64 * KIB  # all response headers and trailers together
 INFORMATIONAL_MAX: Final = 10  # 1xx responses before the real one
 FAILURE_DETAIL_MAX: Final = 200  # characters that say why no response came
+HEAD_SHAPES_MAX: Final = 1_024  # sets of header names whose check is remembered
 IDLE_PER_KEY_MAX: Final = 8  # kept-alive connections to one receiver under one policy
 IDLE_TOTAL_MAX: Final = 512  # kept-alive connections of one client: file descriptors
 IDLE_SECONDS: Final = 30.0  # most servers close an idle connection after 60 s or more
@@ -162,6 +164,12 @@ API_KEY_CACHE_MAX: Final = 1_000  # keys a node remembers, known and unknown one
 # --- API -------------------------------------------------------------------------------
 LIST_DEFAULT: Final = 50
 LIST_MAX: Final = 250
+REQUEST_ENVELOPE_BYTES: Final = 64 * KIB  # of a request around its payload
+REQUEST_HEADERS_BYTES: Final = 32 * KIB  # request line and header block together
+REQUEST_BODY_SECONDS: Final = 30.0  # a client that sends its body slower is cut
+KEY_CACHE_SECONDS: Final = 2.0  # a revoked key works on for at most this long
+KEY_CACHE_MAX: Final = 1_000  # verified keys remembered per node
+STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
 
 TIME_FACTOR_VARIABLE: Final = "TENURE_TEST_TIME_FACTOR"

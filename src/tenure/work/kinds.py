@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tenure.kernel.commands import Parked, Result
-    from tenure.store.claims import Claimed, Settled, Statement
+    from tenure.store.claims import Claimed, Effect, Settled
     from tenure.store.tx import Tx
 
 
@@ -96,7 +96,7 @@ class Kind(Protocol):
         """Do it once. Never raises: a failure is a result."""
         ...
 
-    def evidence(self, items: Sequence[Settled]) -> Sequence[Statement]:
+    def evidence(self, items: Sequence[Settled]) -> Sequence[Effect]:
         """Return the inserts that keep what came back, late or not.
 
         Keyed by (work, claim), so that the same settlement twice changes nothing. A
@@ -105,7 +105,7 @@ class Kind(Protocol):
         """
         ...
 
-    def effects(self, items: Sequence[Settled]) -> Sequence[Statement]:
+    def effects(self, items: Sequence[Settled]) -> Sequence[Effect]:
         """Return what else changes in the same transaction, for rows that changed."""
         ...
 

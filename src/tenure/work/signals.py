@@ -15,7 +15,41 @@ from tenure.spawn import Tasks
 if TYPE_CHECKING:
     from tenure.clock import Clock
 
-__all__ = ["Signal"]
+__all__ = ["Broadcast", "Signal"]
+
+
+async def _either(clock: Clock, seconds: float, event: asyncio.Event) -> None:
+    """Return when the event is set or ``seconds`` of the clock have passed."""
+    if event.is_set() or seconds <= 0:
+        return
+    tasks = Tasks()
+    both = (
+        tasks.start(clock.sleep(seconds), name="signal.slept"),
+        tasks.start(event.wait(), name="signal.woken"),
+    )
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in both:
+            task.cancel()
+
+
+class Broadcast:
+    """Tells everybody who waits just now that something changed."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def tell(self) -> None:
+        """Let all present waiters go on; from the event loop's thread."""
+        event, self._event = self._event, asyncio.Event()
+        event.set()
+
+    async def wait(self, clock: Clock, seconds: float) -> None:
+        """Wait for the next `tell`, at most ``seconds`` of the clock."""
+        await _either(clock, seconds, self._event)
 
 
 class Signal:
@@ -24,13 +58,12 @@ class Signal:
     Made on the event loop that waits.
     """
 
-    __slots__ = ("_clock", "_event", "_loop", "_tasks")
+    __slots__ = ("_clock", "_event", "_loop")
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
         self._event: Final = asyncio.Event()
         self._loop: Final = asyncio.get_running_loop()
-        self._tasks: Final = Tasks()
 
     def wake(self) -> None:
         """Let the waiter go on; from the event loop's thread."""
@@ -44,14 +77,7 @@ class Signal:
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a wake, at most ``seconds`` of the clock; True when woken."""
-        if not self._event.is_set() and seconds > 0:
-            slept = self._tasks.start(self._clock.sleep(seconds), name="signal.slept")
-            woken = self._tasks.start(self._event.wait(), name="signal.woken")
-            try:
-                await asyncio.wait((slept, woken), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                slept.cancel()
-                woken.cancel()
+        await _either(self._clock, seconds, self._event)
         was_set = self._event.is_set()
         self._event.clear()
         return was_set
