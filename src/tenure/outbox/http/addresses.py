@@ -60,7 +60,7 @@ _V6: Final = (
 )
 _PROTOCOL_ASSIGNMENTS: Final = ipaddress.IPv6Network("2001::/23")  # RFC 2928
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # RFC 4291
-_METADATA: Final = "169.254.169.254"
+_METADATA: Final = int(ipaddress.IPv4Address("169.254.169.254"))
 
 
 def _ranges(lines: Iterable[tuple[str, str]]) -> tuple[_Range, ...]:
@@ -101,7 +101,7 @@ def _judge(address: Address) -> str | None:
     number = int(address)
     if address.version == 4:
         reason = _find(number, _V4_STARTS, _V4_RANGES)
-        return "cloud metadata" if str(address) == _METADATA and reason else reason
+        return "cloud metadata" if number == _METADATA else reason
     if address.scope_id is not None:
         return "scoped to an interface"
     if number == 0:

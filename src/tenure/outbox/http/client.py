@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tenure import limits
 from tenure.clock import Clock, SystemClock
 from tenure.outbox.http.dial import Dial
-from tenure.outbox.http.encode import encode
+from tenure.outbox.http.encode import Encoder
 from tenure.outbox.http.model import (
     Cause,
     Failure,
@@ -20,7 +20,6 @@ from tenure.outbox.http.model import (
     Timings,
     fault,
 )
-from tenure.outbox.http.parser import ResponseParser
 from tenure.outbox.http.pool import Pool, pool_key
 from tenure.outbox.http.resolver import CachingResolver, DnsResolver, Resolver
 from tenure.outbox.http.tls import TlsContexts
@@ -45,6 +44,7 @@ class HttpTransport:
         "_closed",
         "_contexts",
         "_dials",
+        "_encoder",
         "_loop",
         "_pool",
         "_resolver",
@@ -63,6 +63,7 @@ class HttpTransport:
         self._resolver: Final = resolver or CachingResolver(
             DnsResolver(), clock=self._clock
         )
+        self._encoder: Final = Encoder()
         self._contexts: Final = TlsContexts(extra_ca_pem)
         self._pool: Final = Pool(
             clock=self._clock, loop=self._loop, per_key_max=idle_per_key_max
@@ -88,11 +89,11 @@ class HttpTransport:
         if self._closed:
             return exchange.failure(fault(Cause.CUT, Phase.DNS, "client is closed"))
         try:
-            data = encode(request)
+            data = self._encoder.encode(request)
         except ValueError as error:
             return exchange.failure(fault(Cause.PROTOCOL, Phase.SEND, str(error)))
         key = pool_key(request, policy)
-        connection = self._pool.take(key, policy)
+        connection = self._pool.take(key, policy, exchange.started)
         if connection is None:
             made = await self._dial(request, policy, deadline, exchange)
             if isinstance(made, Fault):
@@ -103,20 +104,25 @@ class HttpTransport:
         exchange.address = connection.peer
         refusal = _ask(before_write)
         if refusal is not None:
-            self._pool.put(key, connection)
+            self._pool.put(key, connection, self._clock.monotonic())
             return exchange.failure(refusal)
-        parser = ResponseParser(policy)
-        ended = await self._exchange(connection, data, parser, deadline, exchange)
-        if ended is not None:
+        self._active.add(connection)
+        exchange.began_at = self._clock.monotonic()
+        try:
+            ended = await connection.begin(data, policy, deadline)
+        except asyncio.CancelledError:
             connection.abort()
-            return exchange.failure(ended, connection=connection, parser=parser)
-        if parser.reusable and connection.usable and not self._closed:
-            self._pool.put(key, connection)
-        elif parser.truncated:
-            connection.abort()
-        else:
+            raise
+        finally:
+            self._active.discard(connection)
+        response = exchange.end(connection, ended)
+        if ended is None and connection.parser.reusable and not self._closed:
+            self._pool.put(key, connection, exchange.ended_at)
+        elif ended is None and not connection.parser.truncated:
             connection.close()
-        return exchange.response(connection, parser)
+        else:
+            connection.abort()
+        return response
 
     async def aclose(self) -> None:
         """Close every connection; sends in flight end as `cut`."""
@@ -159,85 +165,69 @@ class HttpTransport:
             )
         return made
 
-    async def _exchange(
-        self,
-        connection: Connection,
-        data: bytes,
-        parser: ResponseParser,
-        deadline: float,
-        exchange: _Exchange,
-    ) -> Fault | None:
-        self._active.add(connection)
-        exchange.began_at = self._clock.monotonic()
-        try:
-            return await connection.begin(data, parser, deadline)
-        except asyncio.CancelledError:
-            connection.abort()
-            raise
-        finally:
-            self._active.discard(connection)
-
 
 class _Exchange:
     """What is known about one send so far, turned into its outcome at the end."""
 
-    __slots__ = ("_clock", "_started", "address", "began_at", "dial", "reused")
+    __slots__ = (
+        "_clock",
+        "address",
+        "began_at",
+        "dial",
+        "ended_at",
+        "reused",
+        "started",
+    )
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
-        self._started: Final = clock.monotonic()
+        self.started: Final = clock.monotonic()
+        self.ended_at = 0.0
         self.address: str | None = None
-        self.began_at: float | None = None
+        self.began_at = 0.0  # 0 until the write of the request began
         self.dial: Dial | None = None
         self.reused = False
 
-    def response(self, connection: Connection, parser: ResponseParser) -> Response:
+    def end(self, connection: Connection, ended: Fault | None) -> Response | Failure:
+        """Turn what came over a connection into the outcome."""
+        if ended is not None:
+            return self.failure(ended, connection)
+        parser = connection.parser
         return Response(
             status=parser.status,
-            headers=parser.headers,
+            headers=tuple(parser.headers_list),
             body=parser.body,
             truncated=parser.truncated,
             http_version=parser.http_version,
             address=connection.peer,
             tls_version=connection.tls_version,
             reused=self.reused,
-            timings=self._timings(connection),
+            timings=self._timings(connection.first_byte_at),
         )
 
-    def failure(
-        self,
-        ended: Fault,
-        *,
-        connection: Connection | None = None,
-        parser: ResponseParser | None = None,
-    ) -> Failure:
+    def failure(self, ended: Fault, connection: Connection | None = None) -> Failure:
+        """Turn a fault into the outcome; `connection` is given once it was written to."""
         return Failure(
             cause=ended.cause,
             phase=ended.phase,
             detail=ended.detail,
             address=self.address,
             reused=self.reused,
-            began=self.began_at is not None,
-            bytes_received=parser is not None and parser.received > 0,
-            timings=self._timings(connection),
+            began=connection is not None,
+            bytes_received=connection is not None and connection.parser.received > 0,
+            timings=self._timings(connection.first_byte_at if connection else None),
         )
 
-    def _timings(self, connection: Connection | None) -> Timings:
-        first = connection.first_byte_at if connection is not None else None
-        began = self.began_at
-        waited = None if first is None or began is None else _us(first - began)
-        total = _us(self._clock.monotonic() - self._started)
+    def _timings(self, first_byte_at: float | None) -> Timings:
+        self.ended_at = now = self._clock.monotonic()
+        waited = None if first_byte_at is None else _us(first_byte_at - self.began_at)
         dial = self.dial
-        if dial is None:
-            return Timings(
-                dns=None, connect=None, tls=None, first_byte=waited, total=total
-            )
         return Timings(
-            dns=dial.dns_us,
-            connect=dial.connect_us,
-            tls=dial.tls_us,
+            dns=dial.dns_us if dial else None,
+            connect=dial.connect_us if dial else None,
+            tls=dial.tls_us if dial else None,
             first_byte=waited,
-            total=total,
+            total=_us(now - self.started),
         )
 
 
@@ -256,4 +246,4 @@ def _ask(before_write: Callable[[], bool] | None) -> Fault | None:
 
 
 def _us(seconds: float) -> int:
-    return round(seconds * 1_000_000)
+    return int(seconds * 1_000_000)

@@ -13,15 +13,16 @@ import select
 import ssl
 from typing import TYPE_CHECKING, Final, cast
 
+from tenure.outbox.http.addresses import check_address
 from tenure.outbox.http.model import Cause, Fault, Phase, fault
+from tenure.outbox.http.parser import ResponseParser
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
     from tenure.clock import Clock
-    from tenure.outbox.http.model import Address
-    from tenure.outbox.http.parser import ResponseParser
+    from tenure.outbox.http.model import Address, Network, Policy
 
 _STALE: Final = (
     select.POLLIN | select.POLLERR | select.POLLHUP | getattr(select, "POLLRDHUP", 0)
@@ -40,17 +41,18 @@ class Connection(asyncio.Protocol):
         "_deadline",
         "_ended",
         "_loop",
-        "_parser",
         "_poll",
         "_timer",
         "_timer_at",
         "_transport",
         "_waiter",
         "address",
+        "allowed_by",
         "first_byte_at",
         "idle_since",
         "made_at",
         "on_closed",
+        "parser",
         "peer",
         "tls_version",
     )
@@ -61,11 +63,13 @@ class Connection(asyncio.Protocol):
         address: Address,
         port: int,
         sock: socket.socket,
+        policy: Policy,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.address: Final = address
         self.peer: Final = peer_text(address, port)
+        self.allowed_by: tuple[Network, ...] = policy.allow_networks
         self.tls_version: str | None = None
         self.made_at: Final = clock.monotonic()
         self.idle_since = self.made_at
@@ -74,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._clock: Final = clock
         self._loop: Final = loop
         self._transport: asyncio.Transport | None = None
-        self._parser: ResponseParser | None = None
+        self.parser: Final = ResponseParser(policy)
         self._waiter: asyncio.Future[Fault | None] | None = None
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -99,20 +103,30 @@ class Connection(asyncio.Protocol):
 
         The loop may not have seen yet what has already arrived, so the kernel is asked.
         """
-        return self.usable and not self._poll.poll(0)
+        return not self._ended and not self._poll.poll(0)
+
+    def is_allowed(self, networks: tuple[Network, ...]) -> bool:
+        """Whether the address rule of the present policy passes this peer."""
+        if networks is self.allowed_by:  # the same rule has passed it before
+            return True
+        if check_address(self.address, networks) is not None:
+            return False
+        self.allowed_by = networks
+        return True
 
     def begin(
-        self, data: bytes, parser: ResponseParser, deadline: float
+        self, data: bytes, policy: Policy, deadline: float
     ) -> asyncio.Future[Fault | None]:
         """Write a request; the future ends with None (a response) or a fault.
 
-        `deadline` is an instant of the loop's clock. The future never raises.
+        `deadline` is an instant of the loop's clock. The future never raises. What came
+        back is read from `parser` before the next request begins.
         """
         transport = self._transport
         if transport is None or self._ended or self._waiter is not None:
             raise AssertionError("a request begins on an open, idle connection")
         self.first_byte_at = None
-        self._parser = parser
+        self.parser.reset(policy)
         self._deadline = deadline
         if self._timer is None or self._timer_at > deadline:
             self._set_timer(deadline)
@@ -130,7 +144,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; an exchange in progress ends nowhere (its owner left)."""
         self._ended = True
-        self._parser = self._waiter = None
+        self._waiter = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -150,8 +164,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the response; bytes that nobody asked for close the connection."""
-        parser = self._parser
-        if parser is None:
+        parser = self.parser
+        if self._waiter is None:
             self.abort()
             return
         if self.first_byte_at is None:
@@ -177,6 +191,7 @@ class Connection(asyncio.Protocol):
             cause = Cause.TLS if isinstance(exc, ssl.SSLError) else Cause.RESET
             self._finish(fault(cause, self._phase(), lost_text(exc)))
         self._transport = None
+        self.parser.release()
         if self.on_closed is not None:
             self.on_closed(self)
             self.on_closed = None
@@ -184,25 +199,25 @@ class Connection(asyncio.Protocol):
     # Inside.
 
     def _end_response(self) -> None:
-        parser = self._parser
-        if parser is not None:
-            phase = self._phase()
-            parser.end()
-            ended = parser.fault
-            if ended is not None and phase is Phase.SEND:
-                ended = fault(ended.cause, phase, ended.detail)
-            self._finish(ended)
+        if self._waiter is None:
+            return
+        parser = self.parser
+        phase = self._phase()
+        parser.end()
+        ended = parser.fault
+        if ended is not None and phase is Phase.SEND:
+            ended = fault(ended.cause, phase, ended.detail)
+        self._finish(ended)
 
     def _finish(self, ended: Fault | None) -> None:
         waiter = self._waiter
-        self._parser = self._waiter = None
+        self._waiter = None
         if waiter is not None and not waiter.done():
             waiter.set_result(ended)
 
     def _phase(self) -> Phase:
-        parser = self._parser
-        if parser is None or parser.received:
-            return Phase.HEADERS if parser is None else parser.phase
+        if self.parser.received:
+            return self.parser.phase
         transport = self._transport
         unsent = transport is not None and transport.get_write_buffer_size() > 0
         return Phase.SEND if unsent else Phase.HEADERS

@@ -148,7 +148,12 @@ class Dial:
             return fault(Cause.ADDRESS_REFUSED, Phase.CONNECT, detail)
         loop = asyncio.get_running_loop()
         connection = Connection(
-            address=peer, port=self._url.port, sock=sock, clock=self._clock, loop=loop
+            address=peer,
+            port=self._url.port,
+            sock=sock,
+            policy=self._policy,
+            clock=self._clock,
+            loop=loop,
         )
         if self._url.scheme == "http":
             await loop.create_connection(lambda: connection, sock=sock)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+import msgspec
+
 from tenure import limits
 
 if TYPE_CHECKING:
@@ -51,8 +53,7 @@ class Phase(StrEnum):
     BODY = "body"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request, written once, byte for byte.
 
     `headers` go out in this order and letter case, after `Host` and `Content-Length`,
@@ -91,8 +92,7 @@ class Policy:
         object.__setattr__(self, "reuse_key", f"{self.verify_tls}|{networks}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timings:
+class Timings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How long each phase took, in microseconds; None for a phase that did not end.
 
     `first_byte` runs from writing the request to the first byte of the response.
@@ -106,8 +106,7 @@ class Timings:
     total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the receiver answered; `body` ends at the cap when `truncated`."""
 
     status: int

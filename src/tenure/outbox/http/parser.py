@@ -27,7 +27,7 @@ class _StopError(Exception):
 
 
 class ResponseParser:
-    """Reads exactly one final response.
+    """Reads exactly one final response; `reset` makes it ready for another.
 
     `finished` is True once nothing more is needed; then either `fault` is set or
     `status`, `headers`, `body` and `truncated` are valid. `reusable` says whether the
@@ -58,11 +58,15 @@ class ResponseParser:
     )
 
     def __init__(self, policy: Policy) -> None:
+        self._llhttp: HttpResponseParser | None = HttpResponseParser(self)
+        self.reset(policy)
+
+    def reset(self, policy: Policy) -> None:
+        """Make ready for the next response of a connection that was `reusable`."""
         self._policy = policy
-        self._llhttp = HttpResponseParser(self)
         self._prefix = b""
         self._count = 0  # headers and trailers, of interim responses too
-        self._size = 0  # their bytes
+        self._size = 0  # their bytes, as far as they had to be added up
         self._interim = 0
         self._skipping = False
         self._in_body = False
@@ -77,6 +81,10 @@ class ResponseParser:
         self.reusable = False
         self.finished = False
         self.fault: Fault | None = None
+
+    def release(self) -> None:
+        """Let go of llhttp: the two hold each other, and garbage costs more."""
+        self._llhttp = None
 
     @property
     def headers(self) -> HeaderLines:
@@ -96,18 +104,20 @@ class ResponseParser:
 
     def feed(self, data: bytes) -> bool:
         """Take the next bytes; True once finished. Never raises."""
-        self.received += len(data)
-        if self.received == len(data) and data.startswith(_START):
-            pass  # the usual case: the whole status line in the first piece
-        elif self.received - len(data) < len(_START):
+        before = self.received
+        self.received = before + len(data)
+        if before < len(_START) and (before or not data.startswith(_START)):
             data = self._prefix + data
             if not data.startswith(_START[: len(data)]):
                 return self._fail(Cause.PROTOCOL, "status line is not HTTP/1.x")
             if len(data) < len(_START):
                 self._prefix = data
                 return False
+        llhttp = self._llhttp
+        if llhttp is None:
+            return True
         try:
-            self._llhttp.feed_data(data)
+            llhttp.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             if self.finished:
                 self.reusable = False  # surplus bytes, or data after `close`
@@ -146,6 +156,13 @@ class ResponseParser:
         self._fail(cause, detail)
         raise _StopError
 
+    def _weigh(self, name: bytes, value: bytes) -> None:
+        size = len(name) + len(value) + 4
+        self._size += size
+        policy = self._policy
+        if size > policy.header_line_max_bytes or self._size > policy.head_max_bytes:
+            self._stop(Cause.TOO_LARGE, "response head is too large")
+
     def _bound(self) -> None:
         """Bound what no callback sees: unfinished lines, extensions, tiny chunks."""
         policy = self._policy
@@ -168,27 +185,29 @@ class ResponseParser:
         self._skipping = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header within the caps; trailers count and are dropped."""
-        policy = self._policy
-        size = len(name) + len(value) + 4
+        """Keep a header within the count; trailers count and are dropped."""
         self._count += 1
-        self._size += size
-        if self._count > policy.header_count_max:
+        if self._count > self._policy.header_count_max:
             self._stop(Cause.TOO_LARGE, "response has too many headers")
-        if size > policy.header_line_max_bytes or self._size > policy.head_max_bytes:
-            self._stop(Cause.TOO_LARGE, "response head is too large")
-        if not self._in_body:
+        if self._in_body:
+            self._weigh(name, value)
+        else:
             self.headers_list.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Judge the head: version, status, and what ends the body."""
         llhttp = self._llhttp
+        if llhttp is None:
+            raise AssertionError("llhttp calls back only while it is fed")
         status = llhttp.get_status_code()
         version = llhttp.get_http_version()
         if version not in {"1.1", "1.0"}:
             self._stop(Cause.PROTOCOL, f"response is HTTP/{version}")
         if not 100 <= status <= 599:
             self._stop(Cause.PROTOCOL, f"response status is {status:03d}")
+        if self.received > self._policy.header_line_max_bytes:
+            for name, value in self.headers_list:
+                self._weigh(name, value)
         if status < 200:
             self._interim_response(status)
             return
@@ -231,4 +250,5 @@ class ResponseParser:
         """Finish, unless it was an interim response."""
         if not self._skipping:
             self.finished = True
-            self.reusable = self._llhttp.should_keep_alive()
+            llhttp = self._llhttp
+            self.reusable = llhttp is not None and llhttp.should_keep_alive()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tenure import limits
-from tenure.outbox.http.addresses import check_address
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,8 +56,10 @@ class Pool:
     def __len__(self) -> int:
         return len(self._places)
 
-    def take(self, key: Key, policy: Policy) -> Connection | None:
+    def take(self, key: Key, policy: Policy, now: float) -> Connection | None:
         """Return an idle connection that may be used now, or None.
+
+        `now` is a reading of the pool's clock in monotonic seconds, as in `put`.
 
         Those that are too old, have received bytes or an end, or whose address the
         present policy refuses are closed on the way.
@@ -66,7 +67,6 @@ class Pool:
         kept = self._idle.get(key)
         if not kept:
             return None
-        now = self._clock.monotonic()
         while kept:
             connection = kept.pop()
             if not kept:
@@ -77,13 +77,13 @@ class Pool:
                 now - connection.idle_since <= limits.IDLE_SECONDS
                 and now - connection.made_at <= limits.CONNECTION_AGE_SECONDS
                 and connection.is_quiet()
-                and check_address(connection.address, policy.allow_networks) is None
+                and connection.is_allowed(policy.allow_networks)
             ):
                 return connection
             connection.abort()
         return None
 
-    def put(self, key: Key, connection: Connection) -> None:
+    def put(self, key: Key, connection: Connection, now: float) -> None:
         """Keep a connection for reuse, or close it when there is no room."""
         if not connection.usable:
             connection.close()
@@ -97,7 +97,7 @@ class Pool:
             self._forget(oldest)
             oldest.close()
             kept = self._idle.setdefault(key, [])
-        connection.idle_since = self._clock.monotonic()
+        connection.idle_since = now
         connection.on_closed = self._forget
         kept.append(connection)
         self._places[connection] = key
