@@ -109,4 +109,5 @@ class Replayed(StrEnum):
 
     READY = "ready"
     WOKEN = "woken"
+    IN_LINE = "waiting behind the head of its line"
     IN_FLIGHT = "in flight"

@@ -38,7 +38,8 @@ def room(limits: Limits, live: int, now: int, ahead_us: int) -> int | None:
     """Return how many more rows may be claimed, None for no limit.
 
     `live` counts the lane's claimed rows in the snapshot taken under its lock. A rate
-    lets a row be claimed whose start is at most `ahead_us` from now.
+    lets a row be claimed whose start is at most `ahead_us` from now; a rate of zero
+    lets none.
     """
     allowed: int | None = None
     if limits.half_open:
@@ -47,10 +48,10 @@ def room(limits: Limits, live: int, now: int, ahead_us: int) -> int | None:
         free = max(0, limits.concurrency - live)
         allowed = free if allowed is None else min(allowed, free)
     if limits.rate_per_second is not None:
-        interval = SECOND_US // limits.rate_per_second
         first = max(now, limits.tat or 0)
-        by_rate = 0 if first > now + ahead_us else (now + ahead_us - first) // interval
-        by_rate += int(first <= now + ahead_us)
+        by_rate = 0
+        if limits.rate_per_second > 0 and first <= now + ahead_us:
+            by_rate = 1 + (now + ahead_us - first) // interval(limits.rate_per_second)
         allowed = by_rate if allowed is None else min(allowed, by_rate)
     return allowed
 
@@ -63,9 +64,16 @@ def starts(limits: Limits, count: int, now: int) -> tuple[list[int], int | None]
     """
     if limits.rate_per_second is None:
         return [now] * count, limits.tat
-    interval = SECOND_US // limits.rate_per_second
+    if not count:
+        return [], limits.tat
+    step = interval(limits.rate_per_second)
     first = max(now, limits.tat or 0)
-    return [first + i * interval for i in range(count)], first + count * interval
+    return [first + i * step for i in range(count)], first + count * step
+
+
+def interval(rate_per_second: int) -> int:
+    """Return the µs between two starts, rounded up: a rate is never exceeded."""
+    return -(-SECOND_US // rate_per_second)
 
 
 def group_of(lane: int, bits: int) -> int:

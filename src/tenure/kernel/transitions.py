@@ -32,7 +32,6 @@ from tenure.kernel.commands import (
     Waiting,
 )
 from tenure.kernel.states import (
-    TERMINAL,
     Attempt,
     AttemptOutcome,
     OrderPolicy,
@@ -212,7 +211,14 @@ def _after_result(work: Work, result: Result, now: int) -> Work:
             assert_never(result)
 
 
-def lose(work: Work, loss: Loss, attempt: AttemptId, now: int) -> Change:
+def lose(
+    work: Work,
+    loss: Loss,
+    attempt: AttemptId,
+    now: int,
+    *,
+    order: Order | None = None,
+) -> Change:
     """Take the claim from a holder that is not an open node.
 
     Charged to `losses`, never to `failures`. The first loss is due at once, a later one
@@ -231,7 +237,7 @@ def lose(work: Work, loss: Loss, attempt: AttemptId, now: int) -> Change:
         ended_at=now,
         begun_at=None,
     )
-    return Change(work=after, attempt=evidence, passes_head=after.state in TERMINAL)
+    return Change(work=after, attempt=evidence, passes_head=_passes_head(after, order))
 
 
 def _after_loss(work: Work, loss: Loss, now: int) -> Work:
@@ -267,8 +273,19 @@ def release(work: Work, claim: int, node: NodeId, now: int) -> Change:
     return Change(work=ready_at(back, now, now, work.reason))
 
 
+def stands_in_line(work: Work) -> bool:
+    """True while a row of an ordered lane sleeps behind the head of its queue.
+
+    Only what ends or passes the head may wake it; anything else would overtake.
+    """
+    asleep_ = work.phase is Phase.ASLEEP
+    return asleep_ and work.order_key is not None and work.claim == 0
+
+
 def wake(work: Work, now: int) -> Change:
     """Make a ready row due now; on a claimed row only count, so no wake is missed."""
+    if stands_in_line(work):
+        return Change(work=None)
     counted = replace(work, wakes=work.wakes + 1)
     match work.state:
         case State.READY:
@@ -303,7 +320,8 @@ def replay(work: Work, trigger: int, now: int) -> tuple[Change, Replayed]:
     """Do it again: budgets and evidence restart, claim number and attempts stay."""
     match work.state:
         case State.READY:
-            return wake(work, now), Replayed.WOKEN
+            answer = Replayed.IN_LINE if stands_in_line(work) else Replayed.WOKEN
+            return wake(work, now), answer
         case State.CLAIMED:
             return Change(work=None), Replayed.IN_FLIGHT
         case State.SUCCEEDED | State.DEAD | State.CANCELLED | State.PARKED:

@@ -9,12 +9,13 @@ in the same transaction. The head's lock comes before the locks of work rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tenure.ids import LaneId, WorkId
-from tenure.kernel.states import Phase, State, Work
+from tenure.kernel.commands import Order
+from tenure.kernel.states import OrderPolicy, Phase, State, Work
 from tenure.store import schema
 
 if TYPE_CHECKING:
@@ -37,6 +38,21 @@ def lock_heads(tx: Tx, heads: Iterable[Head]) -> None:
         " ORDER BY h.lane, h.order_key FOR NO KEY UPDATE OF h",
         params,
     )
+
+
+def orders(tx: Tx, lanes: Collection[LaneId]) -> dict[LaneId, Order]:
+    """Return the rules of these lanes, of which some may not be ordered at all."""
+    if not lanes:
+        return {}
+    asked, params = tx.rows("b", {"id": "bigint"}, [(lane,) for lane in sorted(lanes)])
+    found = tx.all(
+        "SELECT l.id, l.order_policy, l.skip_after"
+        f" FROM {asked} JOIN lane l ON l.id = b.id",
+        params,
+    )
+    return {
+        row[0]: Order(policy=OrderPolicy(row[1]), skip_after=row[2]) for row in found
+    }
 
 
 def take_sequences(tx: Tx, counts: Mapping[Head, int]) -> dict[Head, int]:

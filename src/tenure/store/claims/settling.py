@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tenure.errors import InvariantViolated
-from tenure.ids import LaneId, WorkId
+from tenure.ids import WorkId
 from tenure.kernel import transitions
-from tenure.kernel.commands import Answer, Order, Settlement
-from tenure.kernel.states import Attempt, OrderPolicy, State, Work
+from tenure.kernel.commands import Answer, Settlement
+from tenure.kernel.states import Attempt, State, Work
 from tenure.kernel.transitions import Change
 from tenure.store.claims import ordering, rows
 from tenure.store.claims.effects import KindSql, Settled, perform
@@ -59,7 +59,7 @@ def _settle_turn(
     queues = {
         (item.lane, item.order_key) for _, item in turn if item.order_key is not None
     }
-    orders = _orders(tx, {lane for lane, _ in queues})
+    orders = ordering.orders(tx, {lane for lane, _ in queues})
     ordering.lock_heads(tx, queues)
     locked = rows.lock(tx, [item.work for _, item in turn])
     earlier = _earlier(tx, [item for _, item in turn], locked)
@@ -116,20 +116,6 @@ def _earlier(
         )
     ]
     return rows.attempts_of(tx, odd)
-
-
-def _orders(tx: Tx, lanes: set[LaneId]) -> dict[LaneId, Order]:
-    if not lanes:
-        return {}
-    asked, params = tx.rows("b", {"id": "bigint"}, [(lane,) for lane in sorted(lanes)])
-    found = tx.all(
-        "SELECT l.id, l.order_policy, l.skip_after"
-        f" FROM {asked} JOIN lane l ON l.id = b.id",
-        params,
-    )
-    return {
-        row[0]: Order(policy=OrderPolicy(row[1]), skip_after=row[2]) for row in found
-    }
 
 
 def _perform(tx: Tx, settled: Sequence[Settled], kinds: Mapping[str, KindSql]) -> None:

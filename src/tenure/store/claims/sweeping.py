@@ -11,12 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tenure.ids import NodeId, WorkId, new_attempt_id
+from tenure.ids import LaneId, NodeId, WorkId, new_attempt_id
 from tenure.kernel import transitions
 from tenure.kernel.commands import Loss
 from tenure.kernel.states import State, Work
 from tenure.kernel.transitions import Change
-from tenure.limits import SUSPECT_BACKOFF_SECONDS
+from tenure.limits import (
+    RATE_AHEAD_SECONDS,
+    SHORT_DEADLINE_SECONDS,
+    STALL_GRACE_SECONDS,
+    SUSPECT_BACKOFF_SECONDS,
+)
+from tenure.store.claims import ordering
 from tenure.store.claims.rows import decide_rows
 
 if TYPE_CHECKING:
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 
 SECOND_US: Final = 1_000_000
 SWEEP_ROWS: Final = 500
+RATE_AHEAD_US: Final = round(RATE_AHEAD_SECONDS * SECOND_US)
 
 CERTAIN: Final = "its lock was free"
 """Why a node was closed whose process is dead for certain: nothing can be in flight."""
@@ -36,8 +43,8 @@ DRAINED: Final = "drained"
 class SweepRule:
     """The durations of one sweep, in microseconds."""
 
-    short_deadline_us: int = 60 * SECOND_US
-    stall_grace_us: int = 60 * SECOND_US
+    short_deadline_us: int = round(SHORT_DEADLINE_SECONDS * SECOND_US)
+    stall_grace_us: int = round(STALL_GRACE_SECONDS * SECOND_US)
     backoff_us: int = round(SUSPECT_BACKOFF_SECONDS * SECOND_US)
 
 
@@ -59,6 +66,7 @@ class Candidate:
     work: WorkId
     claim: int
     node: NodeId
+    lane: LaneId
     loss: Loss
 
 
@@ -67,32 +75,40 @@ def candidates(tx: Tx, rule: SweepRule) -> list[Candidate]:
 
     The row of a node closed for silence or by an operator waits for its deadline too,
     when its kind's deadline is short: a request on the wire is not sent again while it
-    can still be answered. A node whose lock was free is dead for certain.
+    can still be answered. A node whose lock was free is dead for certain. A node is
+    stalled when it went on beating while its loop's tick stood still; after an outage
+    neither has moved, so nobody is.
     """
     found = tx.all(
-        "SELECT w.id, w.claim, w.claimed_by, w.claimed_at, w.deadline_at,"
-        " n.state, n.closed_why, n.tick_at, l.at_most_once"
+        "SELECT w.id, w.claim, w.claimed_by, w.lane, n.state, n.closed_why, l.at_most_once"
         " FROM work w LEFT JOIN node n ON n.id = w.claimed_by"
         " LEFT JOIN lane l ON l.id = w.lane"
-        " WHERE w.state = 'claimed' AND (n.id IS NULL OR n.state = 'closed'"
-        " OR (w.deadline_at < :stalled AND n.tick_at < :stalled))"
+        " WHERE w.state = 'claimed' AND (n.id IS NULL"
+        " OR (n.state = 'closed' AND (n.closed_why = :certain"
+        " OR w.deadline_at <= :now OR w.deadline_at - w.claimed_at > :short))"
+        " OR (n.state <> 'closed' AND w.deadline_at < :overdue"
+        " AND n.beat_at - n.tick_at > :grace))"
         " ORDER BY w.id LIMIT :rows",
-        {"stalled": tx.now - rule.stall_grace_us, "rows": SWEEP_ROWS},
+        {
+            "certain": CERTAIN,
+            "now": tx.now,
+            "short": rule.short_deadline_us + RATE_AHEAD_US,
+            "overdue": tx.now - rule.stall_grace_us,
+            "grace": rule.stall_grace_us,
+            "rows": SWEEP_ROWS,
+        },
     )
     lost: list[Candidate] = []
-    for id_, claim, node, claimed_at, deadline_at, state, why, _, once in found:
-        short = deadline_at - claimed_at <= rule.short_deadline_us
-        gentle = state == "closed" and why != CERTAIN
-        if gentle and short and deadline_at > tx.now:
-            continue
+    for id_, claim, node, lane, state, why, once in found:
         reason = f"node {node} {why}" if state == "closed" else f"node {node} stalled"
         lost.append(
             Candidate(
                 work=id_,
                 claim=claim,
                 node=node,
+                lane=lane,
                 loss=Loss(
-                    charged=why != OPERATOR,
+                    charged=why not in {OPERATOR, DRAINED},
                     backoff_us=rule.backoff_us,
                     at_most_once=bool(once),
                     reason=reason if state is not None else f"node {node} unknown",
@@ -105,13 +121,17 @@ def candidates(tx: Tx, rule: SweepRule) -> list[Candidate]:
 def lose(tx: Tx, lost: Sequence[Candidate]) -> list[LostRow]:
     """Lose the candidates that are still held by whom the first read saw."""
     by_id = {candidate.work: candidate for candidate in lost}
+    orders = ordering.orders(tx, {candidate.lane for candidate in lost})
 
     def decide(work: Work) -> Change | None:
         candidate = by_id[work.id]
         held = transitions.holds(work, candidate.claim, candidate.node)
         if work.state is not State.CLAIMED or not held:
             return None
-        return transitions.lose(work, candidate.loss, new_attempt_id(), tx.now)
+        order = orders.get(work.lane) if work.order_key is not None else None
+        return transitions.lose(
+            work, candidate.loss, new_attempt_id(), tx.now, order=order
+        )
 
     return [
         LostRow(

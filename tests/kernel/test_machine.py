@@ -1,0 +1,22 @@
+"""The state machine over the kernel alone."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+from tests.kernel.machine import WorkMachine
+from tests.kernel.worlds import MemoryWorld, World
+
+
+class KernelMachine(WorkMachine):
+    """The rules over dictionaries."""
+
+    def new_world(self) -> World:
+        return MemoryWorld()
+
+
+TestKernel = KernelMachine.TestCase
+TestKernel.settings = settings(
+    max_examples=150 if settings.get_current_profile_name() == "ci" else 20_000,
+    stateful_step_count=50,
+)
