@@ -48,6 +48,7 @@ SUSPECT_BACKOFF_SECONDS: Final = 10.0  # after the second loss; the first is at 
 
 # --- Claiming ------------------------------------------------------------------------
 WALK_LANES: Final = 256  # lanes per walk step: 1.3 ms on PostgreSQL
+WALK_PLACES_MAX: Final = 10_000  # groups of which a node remembers where it stopped
 WALK_SHARE: Final = 0.1  # of wall time spent walking lanes that give nothing
 LIMITED_LANES_FACTOR: Final = 2  # SKIP LOCKED leaves a third to others: try twice
 PROMOTE_ROWS: Final = 500  # later → due per batch: 9 ms
@@ -169,6 +170,8 @@ REQUEST_HEADERS_BYTES: Final = 32 * KIB  # request line and header block togethe
 REQUEST_BODY_SECONDS: Final = 30.0  # a client that sends its body slower is cut
 KEY_CACHE_SECONDS: Final = 2.0  # a revoked key works on for at most this long
 KEY_CACHE_MAX: Final = 1_000  # verified keys remembered per node
+OVERVIEW_CACHE_SECONDS: Final = 2.0  # the overview costs a pass over the rows
+OVERVIEW_CACHE_MAX: Final = 100  # overviews remembered per node
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
 

@@ -80,7 +80,8 @@ def candidates(tx: Tx, rule: SweepRule) -> list[Candidate]:
     neither has moved, so nobody is.
     """
     found = tx.all(
-        "SELECT w.id, w.claim, w.claimed_by, w.lane, n.state, n.closed_why, l.at_most_once"
+        "SELECT w.id, w.claim, w.claimed_by, w.lane,"
+        " n.state, n.closed_why, l.at_most_once"
         " FROM work w LEFT JOIN node n ON n.id = w.claimed_by"
         " LEFT JOIN lane l ON l.id = w.lane"
         " WHERE w.state = 'claimed' AND (n.id IS NULL"
@@ -88,7 +89,7 @@ def candidates(tx: Tx, rule: SweepRule) -> list[Candidate]:
         " OR w.deadline_at <= :now OR w.deadline_at - w.claimed_at > :short))"
         " OR (n.state <> 'closed' AND w.deadline_at < :overdue"
         " AND n.beat_at - n.tick_at > :grace))"
-        " ORDER BY w.id LIMIT :rows",
+        " LIMIT :rows",
         {
             "certain": CERTAIN,
             "now": tx.now,

@@ -148,12 +148,16 @@ class Walker:
             for view in views
             if busy.get(view.id, 0) < lane_max
         }
-        claimed = take(
-            tx, self.node, [view for view in views if view.id in rooms], rooms, want
-        )
+        usable = [view for view in views if view.id in rooms]
+        taken = take(tx, self.node, usable, rooms, want)
+        offered = len(walked.lanes)
+        if taken.offered < len(usable):
+            offered = walked.lanes.index(usable[taken.offered].id)
+        self.places.passed(walked, offered)
+        more = walked.more or offered < len(walked.lanes)
         return ClaimResult(
-            claimed=claimed,
-            hit_bound=walked.more and len(claimed) < want,
+            claimed=taken.claimed,
+            hit_bound=more and len(taken.claimed) < want,
             next_due_at=next_due_at,
         )
 
@@ -244,20 +248,27 @@ def _as_view(row: Sequence[Any]) -> LaneView:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What was taken, and how many of the lanes, in order, had their chance."""
+
+    claimed: Sequence[Claimed]
+    offered: int
+
+
 def take(
     tx: Tx,
     node: NodeId,
     lanes: Sequence[LaneView],
     rooms: Mapping[LaneId, int],
     want: int,
-) -> list[Claimed]:
+) -> Taken:
     """Take up to `want` rows from these lanes, each within its room and its limits.
 
     The rows of one claim are spread over the lanes first; what is left goes to those
     that have more.
     """
-    limited = [view.id for view in lanes if view.limits.any]
-    tried = limited[: want * LIMITED_LANES_FACTOR]
+    tried, left_out = _tried(tx, lanes, want)
     locked = lock_lanes(tx, tried) if tried else {}
     live = _live(tx, list(locked)) if locked else {}
     usable: list[LaneView] = []
@@ -271,10 +282,33 @@ def take(
         if mine > 0:
             usable.append(now_view)
             allowed[view.id] = mine
-    if not usable:
-        return []
-    taken = _take_spread(tx, node, usable, allowed, want)
-    return _start(tx, usable, taken)
+    taken = _take_spread(tx, node, usable, allowed, want) if usable else []
+    at = {view.id: index for index, view in enumerate(lanes)}
+    offered = at[left_out] if left_out is not None else len(lanes)
+    if len(taken) >= want:
+        offered = min(offered, 1 + max(at[work.lane] for work in taken))
+    return Taken(claimed=_start(tx, usable, taken), offered=offered)
+
+
+def _tried(
+    tx: Tx, lanes: Sequence[LaneView], want: int
+) -> tuple[list[LaneId], LaneId | None]:
+    """Choose which limited lanes to lock; say which one is the first left out.
+
+    When there are more than a claim may lock, those that seem to have no room are
+    passed over by an unlocked look, so that they cannot stand before the others.
+    """
+    limited = [view for view in lanes if view.limits.any]
+    most = want * LIMITED_LANES_FACTOR
+    if len(limited) <= most:
+        return [view.id for view in limited], None
+    live = _live(tx, [view.id for view in limited])
+    free = [
+        view.id
+        for view in limited
+        if room(view.limits, live[view.id], tx.now, RATE_AHEAD_US) != 0
+    ]
+    return free[:most], free[most] if len(free) > most else None
 
 
 def _take_spread(

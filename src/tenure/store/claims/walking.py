@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tenure.ids import LaneId
-from tenure.limits import LANE_GROUP_BITS, WALK_LANES
+from tenure.limits import LANE_GROUP_BITS, WALK_LANES, WALK_PLACES_MAX
 
 if TYPE_CHECKING:
     from tenure.store.tx import Tx
@@ -63,9 +63,27 @@ class Span:
     bound: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """Lanes with due rows, one from each group in turn; `more` if there are others.
+
+    `ends` and `group` are the places from which to go on when all of them were offered:
+    a group's is None when all of its lanes are among them.
+    """
+
+    lanes: Sequence[LaneId]
+    more: bool
+    ends: Mapping[int, int | None]
+    group: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Places:
-    """Where the last walk stopped, in the groups and in each group; hints only."""
+    """From where the next walk goes on, in the groups and in each group; hints only.
+
+    A place moves past lanes that were *offered*, not past lanes that were only seen:
+    a node with one free slot would else serve every 256th lane for ever.
+    """
 
     group: int = 0
     lanes: dict[int, int] = field(default_factory=dict[int, int])
@@ -74,51 +92,58 @@ class Places:
         """Return the lane id from which to walk on in a group."""
         return self.lanes.get(group, group << LANE_GROUP_BITS)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Walked:
-    """Lanes with due rows, one from each group in turn; `more` if there are others."""
-
-    lanes: Sequence[LaneId]
-    more: bool
+    def passed(self, walked: Walked, offered: int) -> None:
+        """Go on after the first `offered` of the walked lanes."""
+        if len(self.lanes) > WALK_PLACES_MAX:
+            self.lanes.clear()
+        if offered < len(walked.lanes):
+            for lane in walked.lanes[:offered]:
+                self.lanes[lane >> LANE_GROUP_BITS] = lane + 1
+            self.group = walked.lanes[offered] >> LANE_GROUP_BITS
+            return
+        for group, place in walked.ends.items():
+            if place is None:
+                self.lanes.pop(group, None)
+            else:
+                self.lanes[group] = place
+        self.group = walked.group
 
 
 def walk(tx: Tx, places: Places, lanes_max: int = WALK_LANES) -> Walked:
-    """Visit up to `lanes_max` lanes that have due rows, going on from `places`."""
+    """Visit up to `lanes_max` lanes that have due rows, going on from `places`.
+
+    The places stay as they are: whoever has offered the lanes says so by `passed`.
+    """
     groups, wrapped = _due_groups(tx, places)
     if not groups:
-        places.group = 0
-        places.lanes.clear()
-        return Walked(lanes=(), more=False)
+        return Walked(lanes=(), more=False, ends={}, group=0)
     share = max(1, lanes_max // len(groups))
     spans = [
         Span(low=places.low(group), high=(group + 1) << LANE_GROUP_BITS, bound=share)
         for group in groups
     ]
     found = _due_lanes(tx, spans)
-    around = [
-        Span(
+    around = {
+        span: Span(
             low=group << LANE_GROUP_BITS, high=span.low, bound=share - len(found[span])
         )
         for group, span in zip(groups, spans, strict=True)
         if len(found[span]) < share and span.low > group << LANE_GROUP_BITS
-    ]
-    again = _due_lanes(tx, around) if around else {}
+    }
+    again = _due_lanes(tx, list(around.values())) if around else {}
     by_group: list[list[LaneId]] = []
-    full = False
+    ends: dict[int, int | None] = {}
     for group, span in zip(groups, spans, strict=True):
-        lanes = [*found[span]]
-        for other, extra in again.items():
-            if other.high == span.low:
-                lanes.extend(extra)
+        lanes = [*found[span], *(again[around[span]] if span in around else ())]
         by_group.append(lanes)
-        if len(lanes) >= share:
-            full = True
-            places.lanes[group] = lanes[-1] + 1
-        else:
-            places.lanes.pop(group, None)
-    places.group = 0 if wrapped else groups[-1] + 1
-    return Walked(lanes=_in_turn(by_group), more=full or not wrapped)
+        ends[group] = lanes[-1] + 1 if len(lanes) >= share else None
+    full = any(end is not None for end in ends.values())
+    return Walked(
+        lanes=_in_turn(by_group),
+        more=full or not wrapped,
+        ends=ends,
+        group=0 if wrapped else groups[-1] + 1,
+    )
 
 
 def _due_groups(tx: Tx, places: Places) -> tuple[list[int], bool]:
