@@ -9,11 +9,13 @@
     │   ├── Forbidden                                               403
     │   ├── NotFound                                                404
     │   ├── MethodNotAllowed                                        405
+    │   ├── RequestTooSlow                                          408
     │   ├── Conflict  EventTypeExists  IdempotencyKeyReused         409
     │   ├── PayloadExpunged                                         410
     │   ├── PayloadTooLarge                                         413
     │   ├── ValidationFailed                                        422
     │   ├── RateLimited                                             429
+    │   ├── HeadersTooLarge                                         431
     │   ├── NotOffered                                              501
     │   └── ConfigInvalid  WrongKeyRing  WrongDeployment
     │       SchemaTooNew  SchemaOutOfRange         (a start that is refused)
@@ -41,6 +43,7 @@ __all__ = [
     "Draining",
     "EventTypeExists",
     "Forbidden",
+    "HeadersTooLarge",
     "IdempotencyKeyReused",
     "InvariantViolated",
     "LimitReached",
@@ -53,6 +56,7 @@ __all__ = [
     "QueueFull",
     "RateLimited",
     "Refused",
+    "RequestTooSlow",
     "SchemaOutOfRange",
     "SchemaTooNew",
     "TenureError",
@@ -166,6 +170,14 @@ class MethodNotAllowed(Refused):
     exit_code = EXIT_REFUSED
 
 
+class RequestTooSlow(Refused):
+    """The request's body did not arrive in time; nothing was stored."""
+
+    code = "request_too_slow"
+    status = 408
+    exit_code = EXIT_UNAVAILABLE
+
+
 class Conflict(Refused):
     """Something of this name exists already, or changed since it was read."""
 
@@ -257,6 +269,14 @@ class RateLimited(Refused):
     ) -> None:
         super().__init__(message, **detail)
         self.retry_after: Final = retry_after
+
+
+class HeadersTooLarge(Refused):
+    """The request's line and headers are larger than this server reads."""
+
+    code = "headers_too_large"
+    status = 431
+    exit_code = EXIT_REFUSED
 
 
 class NotOffered(Refused):

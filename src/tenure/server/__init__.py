@@ -1,0 +1,1 @@
+"""The HTTP door: the API, the page, and the server that carries them."""

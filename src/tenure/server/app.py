@@ -1,0 +1,262 @@
+"""The ASGI application: one front that every request passes, FastAPI behind it.
+
+The front does what must hold for every route alike, in this order: request id, trailing
+slash, cross-origin answers, the hot route, the rest. It maps errors to answers exactly
+once, and logs what nobody foresaw exactly once. `asgi` can be mounted inside of another
+application: paths count from the mount point (`root_path`).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Message, Receive, Scope, Send
+
+from tenure import ids
+from tenure.errors import BadRequest, MethodNotAllowed, NotFound, TenureError
+from tenure.server import hot, openapi, unoffered
+from tenure.server.api import routers
+from tenure.server.auth import KeyDoor, header
+from tenure.server.bounds import ClientGone, check_headers
+from tenure.server.dashboard import page
+from tenure.server.paging import query_error
+from tenure.server.problems import Answer, error_answer, internal_answer
+from tenure.server.site import Site
+
+log: Final = structlog.get_logger("tenure.server")
+
+REQUEST_ID: Final = b"x-request-id"
+MOUNT: Final = "tenure.mount"
+REQUEST_ID_MAX: Final = 128
+PREFLIGHT_SECONDS: Final = b"600"
+METHODS: Final = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def asgi(site: Site) -> "Front":
+    """Return the whole HTTP surface of one engine as an ASGI application."""
+    door = KeyDoor(site.outbox, site.clock)
+    return Front(hot.MessageRoute(site, door), control_plane(site, door))
+
+
+def control_plane(site: Site, door: KeyDoor) -> FastAPI:
+    """Return every route but the hot one."""
+    app = FastAPI(
+        title="Tenure",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.site = site
+    app.state.door = door
+    shown = routers()
+    for router in shown:
+        app.include_router(router)
+    openapi.install(app)
+    page.install(app)
+    unoffered.install(app)
+    app.state.routes = [route for router in shown for route in router.routes]
+    app.add_exception_handler(TenureError, _refused)
+    app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_exception_handler(HTTPException, _no_route)
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    del request
+    if not isinstance(error, TenureError) or error.status == 500:
+        raise error
+    return error_answer(error).response()
+
+
+async def _unreadable(request: Request, error: Exception) -> Response:
+    del request
+    if not isinstance(error, RequestValidationError):
+        raise error
+    return error_answer(query_error(error.errors())).response()
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    if error.status_code == 405:
+        allowed = ", ".join(sorted(_methods(request)))
+        refused = MethodNotAllowed(
+            f"{request.method} is not possible here; {allowed} is"
+        )
+        response = error_answer(refused).response()
+        response.headers["allow"] = allowed
+        return response
+    return error_answer(NotFound(f"No such route: {request.url.path}")).response()
+
+
+def _methods(request: Request) -> set[str]:
+    """Return every method that some route has for this path."""
+    found: set[str] = set()
+    app: FastAPI = request.app
+    own: list[BaseRoute] = app.state.routes
+    for route in (*own, *app.routes):
+        if (
+            isinstance(route, Route)
+            and route.matches(request.scope)[0] is not Match.NONE
+        ):
+            found |= route.methods or set()
+    if hot.match(request.scope["path"]) is not None:
+        found.add("POST")
+    return found
+
+
+class Front:
+    """What every request passes."""
+
+    __slots__ = ("_messages", "control")
+
+    def __init__(self, messages: hot.MessageRoute, control: FastAPI) -> None:
+        self._messages: Final = messages
+        self.control: Final = control
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; lifespan events belong to whoever owns the engine."""
+        match scope["type"]:
+            case "http":
+                await self._http(scope, receive, send)
+            case "lifespan":
+                await _lifespan(receive, send)
+            case _:
+                await send({"type": "websocket.close", "code": 1000})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = _path(scope)
+        request_id = _request_id(scope)
+        reply = _Reply(send, _extra_headers(scope, path, request_id))
+        try:
+            check_headers(scope)
+            if _is_preflight(scope, path):
+                await reply.answer(Answer(status=200, media_type=None))
+                return
+            app_ref = hot.match(path) if scope["method"] == "POST" else None
+            scope = {**scope, "path": path, "root_path": "", MOUNT: _mount(scope)}
+            if app_ref is None:
+                await self.control(scope, receive, reply)
+            else:
+                await reply.answer(await self._messages.answer(scope, receive, app_ref))
+        except (ClientGone, ClientDisconnect):
+            # Nothing was stored; a client that only closed its half may still read.
+            refused = BadRequest("The request body ended before it was complete")
+            await reply.answer(error_answer(refused))
+        except TenureError as error:
+            if error.status == 500:
+                await _failed(reply, scope, request_id, error)
+            else:
+                await reply.answer(error_answer(error))
+        except Exception as error:  # noqa: BLE001 -- the last one who can answer
+            await _failed(reply, scope, request_id, error)
+
+
+class _Reply:
+    """Sends, adding what every answer carries; knows whether one has begun."""
+
+    __slots__ = ("_extra", "_send", "begun")
+
+    def __init__(self, send: Send, extra: list[tuple[bytes, bytes]]) -> None:
+        self._send: Final = send
+        self._extra: Final = extra
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            message = {**message, "headers": [*message["headers"], *self._extra]}
+        await self._send(message)
+
+    async def answer(self, answer: Answer) -> None:
+        """Send a whole answer."""
+        start = {"status": answer.status, "headers": answer.raw_headers()}
+        await self({"type": "http.response.start", **start})
+        await self({"type": "http.response.body", "body": answer.body})
+
+
+async def _failed(
+    reply: _Reply, scope: Scope, request_id: str, error: Exception
+) -> None:
+    log.error(
+        "request failed",
+        request_id=request_id,
+        method=scope["method"],
+        path=scope["path"],
+        exc_info=error,
+    )
+    if not reply.begun:
+        await reply.answer(internal_answer(request_id))
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def _path(scope: Scope) -> str:
+    """Return the path below the mount point, without its trailing slash."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    if root and path.startswith(root):
+        path = path[len(root) :]
+    return path.rstrip("/") or "/"
+
+
+def _mount(scope: Scope) -> str:
+    """Return where this application is mounted, for links on pages."""
+    root: str = scope.get("root_path", "")
+    return root.rstrip("/")
+
+
+def _request_id(scope: Scope) -> str:
+    given = header(scope, REQUEST_ID) or ""
+    good = 0 < len(given) <= REQUEST_ID_MAX and given.isascii() and given.isprintable()
+    return given if good else ids.new_id("req")
+
+
+def _extra_headers(
+    scope: Scope, path: str, request_id: str
+) -> list[tuple[bytes, bytes]]:
+    extra = [
+        (REQUEST_ID, request_id.encode("latin-1")),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if header(scope, b"origin") is None or not path.startswith("/api/"):
+        return extra
+    # Keys travel in a header that a script must set itself, never in a cookie: any
+    # origin may ask. The pages at / are not for other origins.
+    extra += [
+        (b"access-control-allow-origin", b"*"),
+        (b"access-control-expose-headers", b"*"),
+        (b"vary", b"origin"),
+    ]
+    if _is_preflight(scope, path):
+        wanted = header(scope, b"access-control-request-headers")
+        extra += [
+            (b"access-control-allow-methods", METHODS),
+            (b"access-control-max-age", PREFLIGHT_SECONDS),
+        ]
+        if wanted is not None:
+            extra.append((b"access-control-allow-headers", wanted.encode("latin-1")))
+    return extra
+
+
+def _is_preflight(scope: Scope, path: str) -> bool:
+    return (
+        scope["method"] == "OPTIONS"
+        and path.startswith("/api/")
+        and header(scope, b"access-control-request-method") is not None
+        and header(scope, b"origin") is not None
+    )

@@ -1,0 +1,94 @@
+"""Reading a request's body without trusting its length.
+
+A declared length over the bound is refused before a byte is read; a chunked or endless
+body is refused at the first byte past it, while it streams. A body that ends early
+arrives as `http.disconnect`: nobody is left to answer, and nothing may be stored.
+"""
+
+import asyncio
+
+from starlette.types import Receive, Scope
+
+from tenure.errors import HeadersTooLarge, PayloadTooLarge, RequestTooSlow
+from tenure.limits import (
+    REQUEST_BODY_SECONDS,
+    REQUEST_ENVELOPE_BYTES,
+    REQUEST_HEADERS_BYTES,
+)
+
+
+class ClientGone(Exception):
+    """The client left before its request was complete."""
+
+
+def body_bound(payload_bytes: int) -> int:
+    """Return the most bytes a request body may have.
+
+    `rawPayload` is the payload quoted as a JSON string: a quote, a backslash or a line
+    break becomes two bytes, so twice the size is what honest text needs.
+    """
+    return 2 * payload_bytes + REQUEST_ENVELOPE_BYTES
+
+
+def declared_length(scope: Scope) -> int | None:
+    """Return the request's Content-Length, if it has a readable one."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() and len(value) < 20 else None
+    return None
+
+
+def check_headers(scope: Scope) -> None:
+    """Raise HeadersTooLarge for a header block over the bound."""
+    size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    size += len(scope["path"]) + len(scope["query_string"])
+    if size > REQUEST_HEADERS_BYTES:
+        raise HeadersTooLarge(
+            f"The request's headers are larger than {REQUEST_HEADERS_BYTES} bytes"
+        )
+
+
+async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
+    """Return the whole body.
+
+    Raises PayloadTooLarge past `most` bytes, RequestTooSlow past REQUEST_BODY_SECONDS,
+    and ClientGone when it ends early.
+    """
+    try:
+        async with asyncio.timeout(REQUEST_BODY_SECONDS):
+            return await _read(scope, receive, most)
+    except TimeoutError:
+        raise RequestTooSlow(
+            f"The request body did not arrive within {REQUEST_BODY_SECONDS:.0f} s"
+        ) from None
+
+
+async def _read(scope: Scope, receive: Receive, most: int) -> bytes:
+    length = declared_length(scope)
+    if length is not None and length > most:
+        raise _too_large(most)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        if part:
+            parts.append(part)
+        if not message.get("more_body", False):
+            break
+    if length is not None and size < length:
+        raise ClientGone
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(most: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"The request body is larger than {most} bytes: send less, or raise"
+        " payload_max_bytes",
+        bound=most,
+    )
