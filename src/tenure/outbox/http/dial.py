@@ -159,12 +159,21 @@ class Dial:
             await loop.create_connection(lambda: connection, sock=sock)
             return connection
         self.phase = Phase.TLS
+        try:
+            context = await self._contexts.context(verify=self._policy.verify_tls)
+        except OSError as error:  # ssl.SSLError is one
+            sock.close()
+            detail = f"trust store cannot be read: {lost_text(error)}"
+            return fault(Cause.TLS, Phase.TLS, detail)
+        except BaseException:
+            sock.close()
+            raise
         started = self._clock.monotonic()
         try:
             await loop.create_connection(
                 lambda: connection,
                 sock=sock,
-                ssl=self._contexts.context(verify=self._policy.verify_tls),
+                ssl=context,
                 server_hostname=self._url.host,
                 # Our own deadline comes first; this one only has to be later.
                 ssl_handshake_timeout=max(deadline - loop.time(), 0.0) + 1.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 from typing import Final
@@ -43,12 +44,13 @@ class TlsContexts:
         self._verified: ssl.SSLContext | None = None
         self._unverified: ssl.SSLContext | None = None
 
-    def context(self, *, verify: bool) -> ssl.SSLContext:
-        """Return the context for one policy."""
+    async def context(self, *, verify: bool) -> ssl.SSLContext:
+        """Return the context for one policy; the first call reads the trust store."""
         if verify:
             if self._verified is None:
-                self._verified = _context()
-                _trust(self._verified, self._extra_ca_pem)
+                self._verified = await asyncio.to_thread(
+                    _verified_context, self._extra_ca_pem
+                )
             return self._verified
         if self._unverified is None:
             context = _context()
@@ -65,7 +67,8 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _trust(context: ssl.SSLContext, extra_ca_pem: str | None) -> None:
+def _verified_context(extra_ca_pem: str | None) -> ssl.SSLContext:
+    context = _context()
     paths = ssl.get_default_verify_paths()
     folder = Path(paths.capath) if paths.capath else None
     if paths.cafile or (folder and folder.is_dir() and any(folder.iterdir())):
@@ -74,6 +77,7 @@ def _trust(context: ssl.SSLContext, extra_ca_pem: str | None) -> None:
         context.load_verify_locations(certifi.where())
     if extra_ca_pem is not None:
         context.load_verify_locations(cadata=extra_ca_pem)
+    return context
 
 
 def tls_text(error: ssl.SSLError) -> str:
