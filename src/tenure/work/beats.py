@@ -64,7 +64,7 @@ class Beats:
         loop: WorkerLoop,
         *,
         reopen: Callable[[], Incarnation | None],
-        host: str,
+        host: Callable[[], str],
         clock: Clock,
         durations: Durations,
         events: Events,
@@ -232,7 +232,7 @@ class Beats:
         """Close peers of this host whose lock is free; return how many."""
         closed = 0
         for other in self._others:
-            if other.host != self._host or other.lock_path is None:
+            if other.host != self._host() or other.lock_path is None:
                 continue
             if probe(Path(other.lock_path)) is LockState.FREE:
                 closed += self._close(other.id, CERTAIN, if_beat=None)

@@ -82,7 +82,7 @@ class Node:
         self._clock: Final = clock
         self._durations: Final = durations
         self._events: Final = events
-        self._host: Final = host_name()
+        self._host = ""
         self._lock: FileLock | None = None
         self._state: Literal["starting", "open", "draining", "closed"] = "starting"
         running = asyncio.get_running_loop()
@@ -90,7 +90,7 @@ class Node:
             backend,
             loop,
             reopen=self._reopen,
-            host=self._host,
+            host=lambda: self._host,
             clock=clock,
             durations=durations,
             events=events,
@@ -106,16 +106,19 @@ class Node:
 
     async def open(self) -> NodeId:
         """Take the lock, write the row, and begin to beat; return the id."""
-        path = lock_path(
-            self._backend.dialect, self._backend.url, token(LOCK_TOKEN_BYTES)
-        )
-        self._lock = FileLock.take(path)
+        self._lock = await asyncio.to_thread(self._take_lock)
         node = await self._backend.write(self._insert)
         self._loop.incarnation = self._incarnation(node)
         self._state = "open"
         self._events.tell(Event.NODE_OPENED, node=node, name=self._name)
         self.beats.start()
         return node
+
+    def _take_lock(self) -> FileLock | None:
+        self._host = host_name()
+        return FileLock.take(
+            lock_path(self._backend.dialect, self._backend.url, token(LOCK_TOKEN_BYTES))
+        )
 
     def _insert(self, tx: Tx) -> NodeId:
         return nodes.open_node(
@@ -170,7 +173,7 @@ class Node:
                 await self._backend.write(lambda tx: nodes.close_node(tx, node, why))
             self._events.tell(Event.NODE_CLOSED, node=node, why=why)
         if self._lock is not None:
-            self._lock.release()
+            await asyncio.to_thread(self._lock.release)
 
     def health(self) -> NodeHealth:
         """Return what a health page says of this node."""
