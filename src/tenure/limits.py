@@ -175,6 +175,20 @@ OVERVIEW_CACHE_MAX: Final = 100  # overviews remembered per node
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
 
+# --- Command line and receivers for tests -------------------------------------------------
+CLIENT_SECONDS: Final = 30.0  # one call of the command line to the server
+SEND_WAIT_SECONDS: Final = 20.0  # `tenure send` waits so long for an answer
+WATCH_SECONDS: Final = 0.25  # between two looks of a command that waits
+TAIL_SECONDS: Final = 1.0  # between two looks of `messages tail`
+CHILD_BACKOFF_MIN_SECONDS: Final = 0.5  # before a process of `serve` that died returns
+CHILD_BACKOFF_MAX_SECONDS: Final = 15.0  # it doubles up to here
+CHILD_HEALTHY_SECONDS: Final = 60.0  # a process that ran so long starts afresh at once
+PORTS_TRIED_MAX: Final = 20  # by `tenure demo`, when the first is taken
+DEMO_SECONDS: Final = 300.0  # how long the demo goes on making messages
+DEMO_PER_SECOND: Final = 3.0  # messages of the demo
+RECEIVER_BODY_BYTES: Final = 64 * MIB  # of one request; the same as the hard cap
+RECEIVER_WAIT_SECONDS: Final = 10.0  # for a request that a test expects
+
 TIME_FACTOR_VARIABLE: Final = "TENURE_TEST_TIME_FACTOR"
 TIME_FACTOR_MAX: Final = 1_000.0  # beyond it scheduling noise breaks the ratios
 
