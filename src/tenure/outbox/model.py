@@ -6,7 +6,7 @@ epoch, UTC. Nothing here holds a secret in the clear except `EndpointIn.secret` 
 `headers` on their way in, and the one-time token of a new API key.
 """
 
-# ruff: noqa: TC001, TC003 -- msgspec and pydantic resolve these hints at run time
+
 
 from __future__ import annotations
 
@@ -602,6 +602,7 @@ class ApiKey:
     app: AppId | None
     created_at: int
     expires_at: int | None
+    last_used_at: int | None
     revoked_at: int | None
 
 

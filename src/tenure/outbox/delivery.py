@@ -1,0 +1,480 @@
+"""The kind of work that sends a message to an endpoint.
+
+Theory. A claim names the version of the endpoint's lane; its configuration (URL, opened
+secrets, bounds) is remembered under that version and read again when it rose, so every
+attempt uses what was last saved, and the exchange keeps what was used. What cannot be
+tried is parked with the reason; nothing is ever sent unsigned.
+
+Instants that the store will compare are counted by the database's clock: the claim's
+deadline is known by both clocks, so the distance to it turns one into the other, and a
+node whose own clock is wrong retries at the right time all the same.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_network
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+import msgspec
+import sqlalchemy as sa
+
+from tenure.clock import US, Clock
+from tenure.errors import WrongKeyRing
+from tenure.ids import jitter
+from tenure.kernel import commands
+from tenure.limits import ENDPOINT_CONFIGS_MAX, REASON_MAX
+from tenure.outbox import outcome, tables
+from tenure.outbox.headers import (
+    HeaderPairs,
+    build_headers,
+    mask_headers,
+    merge_headers,
+)
+from tenure.outbox.http.model import Cause, Failure, Policy, Request, Response
+from tenure.outbox.http.url import Url, parse_url
+from tenure.outbox.ledger import rows
+from tenure.outbox.ledger.endpoints import KIND
+from tenure.outbox.model import EndpointSettings, OutboxSettings, Trigger
+from tenure.outbox.rules import deadline_us, retry_policy, shown_url
+from tenure.outbox.secrets import SecretSet, load_secrets
+from tenure.outbox.signing import signature_header
+from tenure.store.claims import Effect, Insert, Settled, Write
+from tenure.work.kinds import Guard, Loaded, Prepared, Ran
+
+if TYPE_CHECKING:
+    from tenure.ids import MessageId
+    from tenure.outbox.http.model import HeaderLines, Network, Transport
+    from tenure.outbox.keyring import KeyRing
+    from tenure.store.claims import Claimed
+    from tenure.store.tx import Tx
+
+JSON: Final = "application/json"
+_SOON: Final = 0.25  # seconds of a deadline that starting late may cost unnoticed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One version of an endpoint's configuration, opened and parsed."""
+
+    url: Url
+    shown_url: str
+    userinfo: str | None
+    headers: HeaderPairs
+    secrets: SecretSet
+    settings: EndpointSettings
+    retries: outcome.RetryPolicy
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untriable:
+    """A configuration that cannot be used, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One message to one target; `expires_at` None for what an operator asked for."""
+
+    message: MessageId
+    body: bytes
+    content_type: str
+    headers: HeaderPairs
+    expires_at: int | None
+    target: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What went over the wire, as it is stored, and whether the endpoint is gone."""
+
+    url: str
+    method: str
+    address: str | None
+    tls_version: str | None
+    status_code: int | None
+    cause: str | None
+    phase: str | None
+    detail: str | None
+    request_headers: bytes
+    response_headers: bytes | None
+    response_body: bytes | None
+    truncated: bool
+    duration_us: int
+    timings: str
+    lane_version: int
+    gone: bool = False
+
+
+class Delivery:
+    """Sends messages through a transport; one object for all lanes of a node."""
+
+    name: Final = KIND
+    needs: Final = KIND
+    late_success: Final = True
+
+    __slots__ = ("_clock", "_known", "_lock", "_ring", "_settings", "_transport", "_ua")
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        ring: KeyRing,
+        settings: OutboxSettings,
+        clock: Clock,
+        user_agent: str,
+    ) -> None:
+        self._transport: Final = transport
+        self._ring: Final = ring
+        self._settings: Final = settings
+        self._clock: Final = clock
+        self._ua: Final = user_agent
+        self._known: Final[OrderedDict[int, tuple[int, Target | Untriable]]] = (
+            OrderedDict()
+        )
+        self._lock: Final = Lock()
+
+    def load(self, tx: Tx, claims: Sequence[Claimed]) -> Sequence[Loaded]:
+        """Read messages, payloads and stale configurations of a batch of claims."""
+        m, p = tables.message, tables.payload
+        found = {
+            row.id: row
+            for row in tx.all(
+                sa.select(
+                    m.c.id, m.c.headers, m.c.content_type, m.c.expires_at, p.c.body
+                )
+                .select_from(m.outerjoin(p, p.c.message == m.c.id))
+                .where(m.c.id.in_(sorted({each.work.subject for each in claims})))
+            )
+        }
+        targets = self._targets(tx, claims)
+        return [
+            _prepare(each, found.get(each.work.subject), targets[each.work.lane])
+            for each in claims
+        ]
+
+    async def run(self, prepared: Prepared, guard: Guard) -> Ran:
+        """Send once, and say what follows from the answer."""
+        claimed, job = prepared.claimed, _job(prepared)
+        left = guard.deadline - self._clock.monotonic()
+        if left <= 0:
+            return Ran(result=commands.Cut(), released=True)
+        now = self._database_now(claimed, guard)
+        if job.expires_at is not None and job.expires_at <= now:
+            return Ran(result=_dead("expired"))
+        try:
+            request = self._request(claimed, job, now)
+        except ValueError as error:
+            return Ran(
+                result=commands.Parked(reason=_short(f"cannot be sent: {error}"))
+            )
+        policy = job.target.policy
+        if left < policy.deadline_seconds - _SOON:
+            policy = replace(policy, deadline_seconds=left)
+        answer = await self._transport.send(request, policy, guard.may_begin)
+        match answer:
+            case Failure(cause=Cause.FENCED):
+                return Ran(result=commands.Cut(), released=True)
+            case Failure(cause=Cause.CUT, began=False):
+                return Ran(result=commands.Cut(), released=True)
+            case Failure(cause=Cause.CUT):
+                result: commands.Result = commands.Cut()
+                gone = False
+            case _:
+                result, gone = self._judge(claimed, job, answer, guard)
+        return Ran(
+            result=result, evidence=_exchange(claimed, job, request, answer, gone=gone)
+        )
+
+    def evidence(self, items: Sequence[Settled]) -> Sequence[Effect]:
+        """Keep each exchange beside its attempt."""
+        kept = [
+            (item, said)
+            for item in items
+            if item.attempt and isinstance(said := item.settlement.evidence, Exchange)
+        ]
+        if not kept:
+            return ()
+        inserts = [_exchange_row(item, said) for item, said in kept]
+        return (Insert(table=tables.exchange, rows=inserts, ignore=True),)
+
+    def effects(self, items: Sequence[Settled]) -> Sequence[Effect]:
+        """Disable endpoints that answered 410, unless they were changed meanwhile."""
+        gone = {
+            item.settlement.lane: said.lane_version
+            for item in items
+            if isinstance(said := item.settlement.evidence, Exchange) and said.gone
+        }
+        return tuple(
+            write
+            for lane, version in sorted(gone.items())
+            for write in _disable_gone(lane, version)
+        )
+
+    def _targets(
+        self, tx: Tx, claims: Sequence[Claimed]
+    ) -> Mapping[int, Target | Untriable]:
+        wanted = {each.work.lane: each.lane_version for each in claims}
+        targets: dict[int, Target | Untriable] = {}
+        with self._lock:
+            for lane, version in wanted.items():
+                known = self._known.get(lane)
+                if known is not None and known[0] == version:
+                    self._known.move_to_end(lane)
+                    targets[lane] = known[1]
+        stale = sorted(wanted.keys() - targets.keys())
+        if not stale:
+            return targets
+        t = tables.endpoint
+        for row in tx.all(sa.select(t).where(t.c.lane.in_(stale))):
+            targets[row.lane] = self._open(row)
+        with self._lock:
+            for lane in stale:
+                target = targets.setdefault(
+                    lane, Untriable(reason="the endpoint has no configuration")
+                )
+                self._known[lane] = (wanted[lane], target)
+                self._known.move_to_end(lane)
+            while len(self._known) > ENDPOINT_CONFIGS_MAX:
+                self._known.popitem(last=False)
+        return targets
+
+    def _open(self, row: sa.Row[Any]) -> Target | Untriable:
+        """Open one endpoint's secrets; a fault is a reason, never an error."""
+        try:
+            secrets = load_secrets(self._ring.open(row.secrets))
+            headers = (
+                ()
+                if row.headers is None
+                else tuple(rows.text_map(self._ring.open(row.headers)).items())
+            )
+            userinfo = (
+                None if row.userinfo is None else self._ring.open(row.userinfo).decode()
+            )
+        except WrongKeyRing:
+            return Untriable(reason="secret does not open with this key ring")
+        except (ValueError, msgspec.MsgspecError):
+            return Untriable(reason="secret cannot be read")
+        try:
+            settings = rows.settings_of(row.settings)
+            networks: tuple[Network, ...] = tuple(
+                ip_network(text) for text in settings.allow_networks
+            )
+            return Target(
+                url=parse_url(row.url),
+                shown_url=shown_url(row.url, userinfo=userinfo is not None),
+                userinfo=userinfo,
+                headers=headers,
+                secrets=secrets,
+                settings=settings,
+                retries=retry_policy(settings, self._settings),
+                policy=Policy(
+                    deadline_seconds=deadline_us(settings, self._settings) / US,
+                    allow_networks=(*self._settings.allow_networks, *networks),
+                    verify_tls=not settings.insecure,
+                ),
+            )
+        except (ValueError, msgspec.MsgspecError) as error:
+            return Untriable(reason=_short(f"endpoint cannot be read: {error}"))
+
+    def _request(self, claimed: Claimed, job: Job, now: int) -> Request:
+        target = job.target
+        timestamp = self._clock.wall_us() // US
+        headers = build_headers(
+            message_id=job.message,
+            timestamp=timestamp,
+            signatures=signature_header(
+                target.secrets.live(now), job.message, timestamp, job.body
+            ),
+            attempt_number=claimed.number,
+            content_type=job.content_type,
+            custom=merge_headers(target.headers, job.headers),
+            user_agent=self._ua,
+            svix_headers=target.settings.svix_headers or self._settings.svix_headers,
+            userinfo=target.userinfo,
+        )
+        return Request(
+            method=target.settings.method,
+            url=target.url,
+            headers=headers,
+            body=job.body,
+        )
+
+    def _judge(
+        self, claimed: Claimed, job: Job, answer: Response | Failure, guard: Guard
+    ) -> tuple[commands.Result, bool]:
+        """Return what becomes of the row, and whether the endpoint said it is gone."""
+        now, work = self._database_now(claimed, guard), claimed.work
+        verdict = outcome.decide(
+            _answer(answer),
+            job.target.retries,
+            tries=work.tries,
+            failures=work.failures,
+            first_attempt_at=work.first_attempt_at or work.claimed_at or now,
+            now=now,
+            unit=jitter(0.0, 1.0),
+        )
+        match verdict:
+            case outcome.Succeeded():
+                return commands.Succeeded(), False
+            case outcome.Dead(reason=reason, disable_endpoint=gone):
+                return _dead(reason), gone
+            case outcome.Exhausted(reason=reason):
+                return _dead(f"exhausted: {reason}"), False
+            case outcome.Retry():
+                return (
+                    commands.Failed(
+                        retry_at=verdict.at,
+                        charged=verdict.charged,
+                        counts_try=verdict.counts_try,
+                        reason=verdict.reason,
+                    ),
+                    False,
+                )
+            case _:
+                assert_never(verdict)
+
+    def _database_now(self, claimed: Claimed, guard: Guard) -> int:
+        deadline_at = claimed.work.deadline_at
+        if deadline_at is None:
+            return self._clock.wall_us()
+        return deadline_at - round((guard.deadline - self._clock.monotonic()) * US)
+
+
+def _prepare(
+    claimed: Claimed, row: sa.Row[Any] | None, target: Target | Untriable
+) -> Loaded:
+    """Put message and target together; a fault of either parks this row alone."""
+    if isinstance(target, Untriable):
+        return commands.Parked(reason=target.reason)
+    if row is None:
+        return commands.Parked(reason="message was removed")
+    if row.body is None:
+        return commands.Parked(reason="payload expunged")
+    try:
+        headers = tuple(rows.text_map(row.headers).items())
+    except (ValueError, msgspec.MsgspecError) as error:
+        return commands.Parked(reason=_short(f"undecodable: {error}"))
+    scheduled = claimed.work.trigger == Trigger.SCHEDULED
+    job = Job(
+        message=row.id,
+        body=row.body,
+        content_type=row.content_type or JSON,
+        headers=headers,
+        expires_at=row.expires_at if scheduled else None,
+        target=target,
+    )
+    return Prepared(claimed=claimed, job=job)
+
+
+def _job(prepared: Prepared) -> Job:
+    job: Job = prepared.job
+    return job
+
+
+def _answer(answer: Response | Failure) -> outcome.Answer:
+    if isinstance(answer, Failure):
+        return outcome.Answer(
+            cause=str(answer.cause),
+            phase=str(answer.phase),
+            reused=answer.reused,
+            bytes_received=answer.bytes_received,
+        )
+    return outcome.Answer(
+        status=answer.status,
+        reused=answer.reused,
+        bytes_received=True,
+        retry_after=_header(answer.headers, b"retry-after"),
+        date=_header(answer.headers, b"date"),
+    )
+
+
+def _header(lines: HeaderLines, name: bytes) -> bytes | None:
+    return next((value for key, value in lines if key.lower() == name), None)
+
+
+def _dead(reason: str) -> commands.Failed:
+    return commands.Failed(
+        retry_at=None, charged=True, counts_try=True, reason=_short(reason)
+    )
+
+
+def _short(reason: str) -> str:
+    return reason[:REASON_MAX]
+
+
+def _exchange(
+    claimed: Claimed,
+    job: Job,
+    request: Request,
+    answer: Response | Failure,
+    *,
+    gone: bool,
+) -> Exchange:
+    response = answer if isinstance(answer, Response) else None
+    failure = answer if isinstance(answer, Failure) else None
+    timings = answer.timings
+    return Exchange(
+        url=job.target.shown_url,
+        method=request.method,
+        address=answer.address,
+        tls_version=response.tls_version if response else None,
+        status_code=response.status if response else None,
+        cause=str(failure.cause) if failure else None,
+        phase=str(failure.phase) if failure else None,
+        detail=failure.detail if failure else None,
+        request_headers=rows.dump_pairs(mask_headers(request.headers)),
+        response_headers=rows.dump_pairs(response.headers) if response else None,
+        response_body=response.body if response else None,
+        truncated=response.truncated if response else False,
+        duration_us=timings.total,
+        timings=rows.dump(timings),
+        lane_version=claimed.lane_version,
+        gone=gone,
+    )
+
+
+_STORED: Final = tuple(
+    column.name
+    for column in tables.exchange.c
+    if column.name not in {"work", "claim", "expunged_at"}
+)
+
+
+def _exchange_row(item: Settled, said: Exchange) -> dict[str, Any]:
+    return {
+        "work": item.settlement.work,
+        "claim": item.settlement.claim,
+        **{name: getattr(said, name) for name in _STORED},
+    }
+
+
+def _disable_gone(lane: int, version: int) -> tuple[Write, ...]:
+    """Pause the lane that was claimed at this version, then mark what belongs to it.
+
+    A lane whose version rose was changed since the request went out: the 410 spoke of a
+    configuration that is no more.
+    """
+    params = {"lane": lane, "version": version}
+    return tuple(Write(stmt=stmt, params=params) for stmt in _GONE)
+
+
+_GONE: Final = (
+    ("UPDATE lane SET state = 'paused', reason = 'disabled: gone',"
+    " version = version + 1"
+    " WHERE id = :lane AND version = :version AND state = 'open'"),
+    ("UPDATE endpoint SET disabled = true, disabled_why = 'gone'"
+    " WHERE lane = :lane AND NOT disabled AND EXISTS"
+    " (SELECT 1 FROM lane l WHERE l.id = :lane AND l.version = :version + 1"
+    "  AND l.state = 'paused')"),
+    ("UPDATE application SET config_version = config_version + 1"
+    " WHERE id = (SELECT app FROM endpoint WHERE lane = :lane) AND EXISTS"
+    " (SELECT 1 FROM lane l WHERE l.id = :lane AND l.version = :version + 1"
+    "  AND l.state = 'paused')"),
+)
+"""Pause the lane, mark the endpoint, let route tables be read again."""
