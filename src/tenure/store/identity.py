@@ -25,6 +25,7 @@ __all__ = [
     "Mismatch",
     "adopt_identity",
     "check_identity",
+    "claim_setting",
     "read_setting",
     "write_setting",
 ]

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import asyncio
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateTable
+
+from tenure.errors import InvariantViolated, SchemaOutOfRange
+from tenure.store import migrating
+from tenure.store.backend import open_backend
+from tenure.store.schema import metadata
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tenure.store.contract import Backend
+    from tenure.store.tx import Tx
+    from tests.databases import PostgresServer
+
+DEADLINE_SECONDS = 60.0
+REVISIONS = Path(migrating.__file__).parent / "migrations"
+
+
+@pytest_asyncio.fixture
+async def empty_url(
+    dialect: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[str]:
+    """Where a database without any table is."""
+    if dialect == "sqlite":
+        yield f"sqlite:///{tmp_path}/empty.db"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    await server.run("DROP DATABASE IF EXISTS empty_for_migrating")
+    await server.run("CREATE DATABASE empty_for_migrating TEMPLATE template0")
+    yield server.database("empty_for_migrating")
+    await server.run("DROP DATABASE empty_for_migrating WITH (FORCE)")
+
+
+@pytest_asyncio.fixture
+async def empty(empty_url: str) -> AsyncIterator[Backend]:
+    backend = await open_backend(empty_url)
+    yield backend
+    await backend.aclose()
+
+
+async def test_an_empty_database_comes_up_to_date_once(empty: Backend) -> None:
+    scripts = await asyncio.to_thread(migrating.load)
+    planned = await empty.read(partial(migrating.plan, scripts=scripts))
+    assert await empty.read(migrating.current) is None
+    applied = await empty.migrate(post=True)
+    assert applied == [pending.revision for pending in planned]
+    assert applied[0] == "0001_kernel"
+    assert await empty.migrate(post=True) == []
+    assert await empty.read(migrating.current) == migrating.head(scripts)
+    assert await empty.read(partial(migrating.plan, scripts=scripts)) == []
+
+
+async def test_the_migrated_schema_is_what_the_code_declares(backend: Backend) -> None:
+    scripts = await asyncio.to_thread(migrating.load)
+    known = await asyncio.to_thread(_tables_of, scripts)
+
+    def included(thing: Any, name: str | None, kind: str, *_: Any) -> bool:
+        if kind == "table":
+            return name != migrating.VERSION_TABLE and name in known
+        return True
+
+    def compare(tx: Tx) -> list[Any]:
+        context = MigrationContext.configure(
+            tx.conn,
+            opts={
+                "compare_type": True,
+                "compare_server_default": False,
+                "include_object": included,
+            },
+        )
+        return compare_metadata(context, metadata)
+
+    assert await backend.read(compare) == []
+
+
+async def test_the_kernels_tables_are_made_exactly_as_declared(
+    sqlite_backend: Backend,
+) -> None:
+    """SQLite keeps the text of its tables: constraints and defaults show as well."""
+
+    def words(text: str) -> list[str]:
+        inside = text.replace('"', "").split("(", 1)[1]
+        parts = (part.strip().rstrip(",") for part in inside.splitlines())
+        return sorted(part for part in parts if part)
+
+    query = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+    rows = await sqlite_backend.read(lambda tx: tx.all(query))
+    made = {row.name: words(row.sql) for row in rows}
+    for name in ("work", "lane", "attempt", "node", "setting", "order_head"):
+        ddl = str(CreateTable(metadata.tables[name]).compile(dialect=sqlite.dialect()))
+        assert made[name] == words(ddl), name
+
+
+async def test_ids_are_compared_by_bytes_on_postgresql(
+    postgres_backend: Backend,
+) -> None:
+    query = (
+        "SELECT table_name, column_name, collation_name FROM"
+        " information_schema.columns WHERE table_schema = 'public'"
+    )
+    rows = await postgres_backend.read(lambda tx: tx.all(query))
+    made = {(row[0], row[1]): row[2] for row in rows}
+    for name in ("work", "lane", "attempt", "order_head", "setting"):
+        for column in metadata.tables[name].columns:
+            kind = column.type.dialect_impl(postgresql.dialect())
+            wanted = "C" if getattr(kind, "collation", None) == "C" else None
+            assert made[name, column.name] == wanted, (name, column.name)
+
+
+async def test_several_nodes_that_start_at_once_apply_once(empty_url: str) -> None:
+    nodes = [await open_backend(empty_url) for _ in range(3)]
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        applied = await asyncio.gather(*(node.migrate() for node in nodes))
+    for node in nodes:
+        await node.aclose()
+    assert sorted(map(len, applied))[:2] == [0, 0]
+    assert max(map(len, applied)) >= 1
+
+
+async def test_a_database_of_a_newer_release_is_refused(backend: Backend) -> None:
+    newer = f"UPDATE {migrating.VERSION_TABLE} SET version_num = '9999_newer'"
+    await backend.write(lambda tx: tx.run(newer))
+    with pytest.raises(SchemaOutOfRange, match="9999_newer"):
+        await backend.migrate()
+
+
+@pytest.fixture
+def revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the revisions to which a test may add its own."""
+    copied = tmp_path / "migrations"
+    shutil.copytree(REVISIONS, copied)
+    monkeypatch.setattr(migrating, "_FOLDER", copied)
+    return copied / "versions"
+
+
+def add_revision(folder: Path, name: str, after: str, phase: str, work: str) -> None:
+    (folder / f"{name}.py").write_text(
+        f'"""{name}."""\n'
+        "from alembic import op\n"
+        f'revision = "{name}"\ndown_revision = "{after}"\n{phase}\n'
+        f"def upgrade() -> None:\n    {work}\n"
+    )
+
+
+async def test_post_waits_until_it_is_asked_for_and_holds_what_follows(
+    revisions: Path, backend: Backend
+) -> None:
+    scripts = await asyncio.to_thread(migrating.load)
+    head = migrating.head(scripts)
+    for name, after, phase in (
+        ("x1", head, "pre"),
+        ("x2", "x1", "post"),
+        ("x3", "x2", "pre"),
+    ):
+        work = f'op.execute("CREATE TABLE {name} (id text)")'
+        add_revision(revisions, name, after, f'phase = "{phase}"', work)
+    scripts = await asyncio.to_thread(migrating.load)
+    planned = await backend.read(partial(migrating.plan, scripts=scripts))
+    assert [(p.revision, p.phase) for p in planned] == [
+        ("x1", "pre"),
+        ("x2", "post"),
+        ("x3", "pre"),
+    ]
+    assert planned[0].summary == "x1."
+    assert await backend.migrate() == ["x1"]
+    assert await backend.migrate() == []
+    assert await backend.migrate(post=True) == ["x2", "x3"]
+    assert await backend.read(lambda tx: tx.scalar("SELECT count(*) FROM x3")) == 0
+
+
+async def test_a_revision_that_fails_leaves_nothing_of_any(
+    revisions: Path, backend: Backend
+) -> None:
+    scripts = await asyncio.to_thread(migrating.load)
+    head = migrating.head(scripts)
+    good, bad = "CREATE TABLE x1 (id text)", "CREATE TABLE x1 (again text)"
+    add_revision(revisions, "x1", head, 'phase = "pre"', f'op.execute("{good}")')
+    add_revision(revisions, "x2", "x1", 'phase = "pre"', f'op.execute("{bad}")')
+    with pytest.raises(Exception, match="x1"):
+        await backend.migrate()
+    assert await backend.read(migrating.current) == head
+    (revisions / "x2.py").unlink()
+    assert await backend.migrate() == ["x1"]
+
+
+async def test_a_revision_without_a_phase_is_our_own_mistake(
+    revisions: Path, backend: Backend
+) -> None:
+    scripts = await asyncio.to_thread(migrating.load)
+    add_revision(revisions, "x1", migrating.head(scripts), "", "pass")
+    with pytest.raises(InvariantViolated, match="x1"):
+        await backend.migrate()
+
+
+def _tables_of(scripts: Any) -> set[str]:
+    """The tables that some revision makes: others have no revision yet."""
+    del scripts
+    text = "".join(path.read_text() for path in (REVISIONS / "versions").glob("v*.py"))
+    return {name for name in metadata.tables if f'"{name}"' in text}
