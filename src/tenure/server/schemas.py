@@ -245,6 +245,7 @@ class KeyOut(Out):
     app_id: str | None
     created_at: datetime
     expires_at: datetime | None
+    last_used_at: datetime | None
     revoked_at: datetime | None
 
 

@@ -73,13 +73,15 @@ async def start(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
+    header_seconds: float = REQUEST_HEADER_SECONDS,
     tasks: Tasks | None = None,
     clock: Clock | None = None,
 ) -> Running:
     """Serve an ASGI application on this loop; return once it accepts connections.
 
-    Port 0 picks a free one. Several processes may share a port. Raises ConfigInvalid
-    when the address cannot be bound.
+    Port 0 picks a free one. Several processes may share a port. A client has
+    `header_seconds` to send its headers. Raises ConfigInvalid when the address cannot
+    be bound.
     """
     listening = Listening(host=host, port=_bindable(host, port))
     server = Embedded(
@@ -92,7 +94,7 @@ async def start(
         backlog=BACKLOG,
         log_enabled=False,
         http1_settings=HTTP1Settings(
-            header_read_timeout=round(REQUEST_HEADER_SECONDS * 1000),
+            header_read_timeout=round(header_seconds * 1000),
             max_buffer_size=REQUEST_HEADERS_BYTES,
         ),
     )

@@ -274,5 +274,6 @@ def key_out(key: ApiKey) -> Json:
         "appId": key.app,
         "createdAt": to_rfc3339(key.created_at),
         "expiresAt": _when(key.expires_at),
+        "lastUsedAt": _when(key.last_used_at),
         "revokedAt": _when(key.revoked_at),
     }

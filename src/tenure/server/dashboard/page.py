@@ -8,11 +8,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from importlib.resources import files
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tenure import __version__
 from tenure.clock import US, to_rfc3339
@@ -21,6 +19,7 @@ from tenure.limits import LIST_MAX, OVERVIEW_CACHE_MAX, OVERVIEW_CACHE_SECONDS
 from tenure.outbox.model import AttemptFilter, Caller, PageIn
 from tenure.outbox.payload import canonical_out
 from tenure.server.auth import KeyDoor, basic, check_app
+from tenure.server.dashboard.assets import MEDIA_TYPES, STATIC, environment
 from tenure.server.dashboard.figures import Overview, read_overview
 from tenure.server.site import Site
 
@@ -34,7 +33,6 @@ HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-STATIC: Final = {"style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
 
 Page = Callable[[Request, Caller], Awaitable[Response]]
 
@@ -47,18 +45,10 @@ class Pages:
     def __init__(self, site: Site) -> None:
         self._site: Final = site
         self._held: Final[dict[tuple[str, str | None], tuple[float, Overview]]] = {}
-        environment = Environment(
-            loader=PackageLoader("tenure.server", "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
+        self._environment: Final = environment()
+        self._environment.filters.update(
+            utc=_utc, local=_local, count=_count, milliseconds=_milliseconds
         )
-        environment.filters["utc"] = _utc
-        environment.filters["local"] = _local
-        environment.filters["count"] = _count
-        environment.filters["milliseconds"] = _milliseconds
-        self._environment: Final = environment
 
     def render(
         self, request: Request, name: str, *, status: int = 200, **values: Any
@@ -131,11 +121,9 @@ def install(app: FastAPI) -> None:
         _guarded(pages, pages.message),
         include_in_schema=False,
     )
-    for name, media_type in STATIC.items():
-        data = files("tenure.server").joinpath("static", name).read_bytes()
-        app.router.add_route(
-            f"/static/{name}", _static(data, media_type), include_in_schema=False
-        )
+    for name, data in STATIC.items():
+        show = _static(data, MEDIA_TYPES[name])
+        app.router.add_route(f"/static/{name}", show, include_in_schema=False)
 
 
 def _guarded(pages: Pages, page: Page) -> Callable[[Request], Awaitable[Response]]:
