@@ -19,6 +19,7 @@ from tenure.ids import AttemptId, EndpointId, Prefix, TenantId, WorkId
 from tenure.kernel.states import State
 from tenure.outbox import tables
 from tenure.outbox.ledger import messages
+from tenure.outbox.ledger.applications import find_application
 from tenure.outbox.model import (
     ExplainedAttempt,
     ExplainedDelivery,
@@ -74,13 +75,19 @@ class Surroundings:
 
 
 def explain(
-    tx: Tx, tenant: TenantId, ref: str, *, sending: bool = True, app: str | None = None
+    tx: Tx,
+    tenant: TenantId,
+    ref: str,
+    *,
+    sending: bool = True,
+    app_ref: str | None = None,
 ) -> Explanation:
     """Explain a message (`msg_…`) or one work row (`wrk_…`).
 
-    `app` narrows to one application, for a caller that may see no other. Raises
+    `app_ref` narrows to one application, for a caller that may see no other. Raises
     NotFound.
     """
+    app = None if app_ref is None else find_application(tx, tenant, app_ref).id
     work = None
     message = ref
     if ref.startswith(f"{Prefix.WORK}_"):

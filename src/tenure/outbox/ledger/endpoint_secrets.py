@@ -15,7 +15,12 @@ from tenure.outbox.headers import split_sensitive, validate_headers
 from tenure.outbox.ledger import rows
 from tenure.outbox.ledger.applications import bump_config, find_application
 from tenure.outbox.ledger.endpoints import endpoint_row, lock_endpoint
-from tenure.outbox.model import EndpointHeaders, EndpointStats, SecretRotation
+from tenure.outbox.model import (
+    EndpointHeaders,
+    EndpointStats,
+    SecretRotation,
+    Written,
+)
 from tenure.outbox.rules import check_rotation_key
 from tenure.outbox.secrets import dump_secrets, load_secrets
 
@@ -43,7 +48,7 @@ def rotate_endpoint_secret(
     rotation: SecretRotation,
     *,
     ring: KeyRing,
-) -> None:
+) -> Written[None]:
     """Sign with another secret from now on, and with the former one for the grace.
 
     Raises LimitReached when too many former ones still sign.
@@ -61,6 +66,7 @@ def rotate_endpoint_secret(
         key, grace_seconds=rotation.grace_seconds, now=tx.now
     )
     _change(tx, stored, secrets=ring.seal(dump_secrets(rotated)))
+    return Written(value=None, created=False)
 
 
 def endpoint_headers(

@@ -122,6 +122,12 @@ def find_endpoint(tx: Tx, tenant: TenantId, app: str, ref: str) -> Endpoint:
     return rows.as_endpoint(endpoint_row(tx, tenant, app, ref))
 
 
+def get_endpoint(tx: Tx, tenant: TenantId, app_ref: str, ref: str) -> Endpoint:
+    """Return the endpoint of this id or uid; raises NotFound."""
+    app = find_application(tx, tenant, app_ref)
+    return find_endpoint(tx, tenant, app.id, ref)
+
+
 def endpoint_row(
     tx: Tx, tenant: TenantId, app: str, ref: str, *, deleted_too: bool = False
 ) -> sa.Row[Any]:

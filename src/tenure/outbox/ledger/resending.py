@@ -17,7 +17,7 @@ from tenure.outbox import tables
 from tenure.outbox.ledger.applications import find_application
 from tenure.outbox.ledger.endpoints import KIND, endpoint_row
 from tenure.outbox.ledger.messages import message_row
-from tenure.outbox.model import Resent, Trigger
+from tenure.outbox.model import Resent, Trigger, Written
 from tenure.store import claims
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def resend(
     tx: Tx, tenant: TenantId, app_ref: str, message_ref: str, endpoint_ref: str
-) -> Resent:
+) -> Written[Resent]:
     """Send a message to an endpoint again, as a full replay with fresh budgets.
 
     Raises NotFound, or MissingPayload when the payload was expunged or expired.
@@ -56,12 +56,16 @@ def resend(
         }
         if tx.insert(d, [row], on_conflict="nothing"):
             claims.submit(tx, [_new_work(tenant, work, endpoint.lane, message.id)])
-            return Resent(work=work, answer="ready")
+            return _said(work, "ready")
         work = tx.scalar(same)
     answers = claims.replay(tx, [WorkId(work)], trigger=Trigger.MANUAL)
     if work not in answers:
         raise NotFound(f"the delivery of message {message.id} was removed by retention")
-    return Resent(work=WorkId(work), answer=answers[work].name.lower())
+    return _said(work, answers[work].name.lower())
+
+
+def _said(work: str, answer: str) -> Written[Resent]:
+    return Written(value=Resent(work=WorkId(work), answer=answer), created=False)
 
 
 def _new_work(

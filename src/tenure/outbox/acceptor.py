@@ -1,0 +1,83 @@
+"""The loop that accepts: callers who come together share one commit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tenure.errors import TenureError
+from tenure.ids import new_message_id
+from tenure.outbox.ledger.accepting import AcceptItem, Answer, accept_batch
+from tenure.outbox.routes import Routes
+from tenure.store.batching import Batcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tenure.ids import TenantId
+    from tenure.outbox.model import Accepted, Idempotency, NewMessage, OutboxSettings
+    from tenure.store.backend import Backend
+
+
+class Acceptor:
+    """Group commit of messages, and the route tables that this node remembers.
+
+    `committed` is called after each commit: it may have made work due here.
+    """
+
+    __slots__ = ("_backend", "_batcher", "_committed", "_routes", "_settings")
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: OutboxSettings,
+        committed: Callable[[], None],
+    ) -> None:
+        self._backend: Final = backend
+        self._settings: Final = settings
+        self._committed: Final = committed
+        self._routes: Final = Routes()
+        self._batcher: Final[Batcher[AcceptItem, Answer]] = Batcher(
+            self._accept_all,
+            key=lambda item: f"{item.tenant} {item.app_ref} {item.id}",
+            size=lambda item: len(item.message.body),
+        )
+
+    def start(self) -> None:
+        """Begin to accept messages on this event loop."""
+        self._batcher.start()
+
+    async def aclose(self) -> None:
+        """Accept nothing more; return when everything accepted is committed."""
+        await self._batcher.aclose()
+
+    async def accept(
+        self,
+        tenant: TenantId,
+        app_ref: str,
+        message: NewMessage,
+        idempotency: Idempotency | None,
+    ) -> Accepted:
+        """Return the answer to one message, after its commit; raises its refusal."""
+        item = AcceptItem(
+            tenant=tenant,
+            app_ref=app_ref,
+            message=message,
+            id=new_message_id(),
+            idempotency=idempotency,
+        )
+        answer = await self._batcher.put(item)
+        if isinstance(answer, TenureError):
+            raise answer
+        return answer
+
+    async def _accept_all(self, items: list[AcceptItem]) -> list[Answer]:
+        batch = await self._backend.write(
+            partial(
+                accept_batch, items=items, routes=self._routes, settings=self._settings
+            ),
+            retry=len(items) == 1,
+        )
+        self._routes.keep(batch.routes)
+        self._committed()
+        return list(batch.answers)
