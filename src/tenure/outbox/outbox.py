@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from tenure.clock import US, Clock
 from tenure.ids import KeyId, TenantId
-from tenure.limits import CANCEL_BATCH_ROWS
 from tenure.outbox import explaining
 from tenure.outbox.acceptor import Acceptor
 from tenure.outbox.door import Door
@@ -26,9 +25,9 @@ from tenure.outbox.ledger import (
     event_types,
     keys,
     messages,
-    remembering,
     resending,
 )
+from tenure.outbox.ledger.sweeping import sweep
 from tenure.outbox.model import (
     Accepted,
     ApiKey,
@@ -66,7 +65,6 @@ from tenure.outbox.model import (
 if TYPE_CHECKING:
     from tenure.outbox.keyring import KeyRing
     from tenure.store.backend import Backend
-    from tenure.store.tx import Tx
 
 DEFAULT_TENANT: Final = TenantId("default")
 """Whose data it is in a database that was never divided; the bootstrap key's tenant."""
@@ -115,22 +113,9 @@ class Outbox:
         await self._acceptor.aclose()
 
     async def sweep(self) -> int:
-        """End what was left behind in one bounded batch each; return the rows touched.
-
-        Open work of deleted endpoints, payloads and idempotency keys past their time.
-        Also writes down which keys were used.
-        """
+        """Run one periodic pass (`ledger.sweeping`); return the rows it touched."""
         used = frozenset(self._used_keys)
-
-        def sweep(tx: Tx) -> int:
-            keys.note_used(tx, used)
-            return (
-                endpoints.sweep_deleted_lanes(tx)
-                + messages.expire_payloads(tx, CANCEL_BATCH_ROWS)
-                + remembering.expire(tx, CANCEL_BATCH_ROWS)
-            )
-
-        touched = await self._door.write(sweep)
+        touched = await self._door.write(sweep, used)
         self._used_keys.difference_update(used)
         return touched
 
