@@ -158,7 +158,7 @@ class HttpTransport:
             return fault(Cause.CUT, dial.phase, "client was closed")
         if isinstance(made, Fault):
             return made
-        if not made.usable:
+        if not made.is_open:
             made.abort()
             return fault(
                 Cause.RESET, dial.phase, "connection closed before the request"

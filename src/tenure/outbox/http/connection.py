@@ -88,13 +88,18 @@ class Connection(asyncio.Protocol):
         self._poll.register(sock.fileno(), _STALE)
 
     @property
+    def is_open(self) -> bool:
+        """Whether neither side has ended the connection, as far as the loop knows."""
+        transport = self._transport
+        return not self._ended and transport is not None and not transport.is_closing()
+
+    @property
     def usable(self) -> bool:
-        """Whether another request may be written."""
+        """Whether it is open and all that was written has left."""
         transport = self._transport
         return (
-            not self._ended
+            self.is_open
             and transport is not None
-            and not transport.is_closing()
             and transport.get_write_buffer_size() == 0
         )
 
