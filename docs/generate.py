@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from tenure.config import PREFIX, Settings
 from tenure.errors import Broken, Refused, TenureError, Unavailable, leaves
+from tenure.kernel.table import page as states_page
 
 DOCS: Final = Path(__file__).parent
 NOTE: Final = "<!-- Made by `just docs`; change the source instead. -->\n"
@@ -82,6 +83,7 @@ def _sentence(error: type[TenureError]) -> str:
 
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "internals/states.md": states_page,
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,
 }
