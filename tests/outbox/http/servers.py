@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,7 @@ class Server:
 @contextlib.asynccontextmanager
 async def serving(
     script: Script, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Server]:
+) -> AsyncGenerator[Server]:
     """Run `script` for each connection; every request it reads is kept."""
     server = Server()
     tasks: set[asyncio.Task[None]] = set()
@@ -176,7 +176,9 @@ def policy(**changes: object) -> Policy:
 def post(
     url: str,
     body: bytes = b"{}",
-    headers: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),),
+    headers: tuple[tuple[bytes, bytes], ...] = (
+        (b"content-type", b"application/json"),
+    ),
 ) -> Request:
     """A POST to a URL."""
     return Request(method="POST", url=parse_url(url), headers=headers, body=body)

@@ -301,7 +301,12 @@ async def test_a_kept_connection_that_ends_without_a_byte_is_a_reset_sent_once(
     async with serving(script) as server:
         answered(await transport.send(post(server.url), policy()))
         failure = failed(await transport.send(post(server.url), policy()))
-        assert (failure.cause, failure.reused, failure.began, failure.bytes_received) == (
+        assert (
+            failure.cause,
+            failure.reused,
+            failure.began,
+            failure.bytes_received,
+        ) == (
             Cause.RESET,
             True,
             True,
@@ -390,7 +395,9 @@ async def test_the_guard_is_asked_last_and_its_no_writes_nothing(
     transport: HttpTransport,
 ) -> None:
     async with serving(answering(OK)) as server:
-        failure = failed(await transport.send(post(server.url), policy(), lambda: False))
+        failure = failed(
+            await transport.send(post(server.url), policy(), lambda: False)
+        )
         assert (failure.cause, failure.began) == (Cause.FENCED, False)
         assert failure.address == f"127.0.0.1:{server.port}"  # after the dial
         response = answered(
@@ -475,9 +482,7 @@ async def test_an_answer_before_the_whole_request_was_read_is_kept(
         assert response.status == 413
         async with asyncio.timeout(5):
             await server.ended.wait()  # half a request leaves no usable connection
-        assert not answered(
-            await transport.send(post(server.url), policy())
-        ).reused
+        assert not answered(await transport.send(post(server.url), policy())).reused
 
 
 async def test_fifty_sends_at_once_each_get_their_own_answer(

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 
@@ -29,7 +29,7 @@ def failed(outcome: Response | Failure) -> Failure:
 
 
 @contextlib.contextmanager
-def blackhole(port: int = 0) -> Iterator[int]:
+def blackhole(port: int = 0) -> Generator[int]:
     """A listener whose queue is full: connecting to it hangs."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())

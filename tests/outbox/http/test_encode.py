@@ -17,7 +17,9 @@ def request(
 
 def test_bytes_case_and_order_are_as_given_after_host_and_length() -> None:
     wire = Encoder().encode(
-        request((b"WeBhOoK-Id", b"msg_1"), (b"a", b"\xe9"), (b"A", b""), (b"x%d", b"%s"))
+        request(
+            (b"WeBhOoK-Id", b"msg_1"), (b"a", b"\xe9"), (b"A", b""), (b"x%d", b"%s")
+        )
     )
     assert wire == (
         b"POST /a?b=%20c HTTP/1.1\r\nHost: example.com:8080\r\nContent-Length: 2\r\n"

@@ -11,7 +11,7 @@ from tenure.clock import SettableClock
 from tenure.outbox.http.connection import Connection
 from tenure.outbox.http.dial import connect_first
 from tenure.outbox.http.pool import Key, Pool
-from tests.outbox.http.servers import OK, Server, answering, policy, serving
+from tests.outbox.http.servers import OK, Peer, Server, answering, policy, serving
 
 KEY: Key = ("http", "127.0.0.1", 80, "")
 
@@ -100,15 +100,29 @@ async def test_idle_connections_are_bounded_per_key_and_in_all(server: Server) -
     assert len(pool) == 0
 
 
-async def test_a_connection_that_the_peer_ends_leaves_the_pool(server: Server) -> None:
+async def test_a_connection_that_the_peer_ends_leaves_the_pool() -> None:
     clock = SettableClock()
     pool = pool_of(clock)
-    connection = await connected(server, clock)
-    pool.put(KEY, connection, 0.0)
-    connection.close()
-    async with asyncio.timeout(5):
-        while len(pool):
-            await asyncio.sleep(0)
+    leave, gone = asyncio.Event(), asyncio.Event()
+
+    async def script(_: Peer) -> None:
+        await leave.wait()
+
+    async with serving(script) as server:
+        connection = await connected(server, clock)
+        pool.put(KEY, connection, 0.0)
+        forget = connection.on_closed
+        assert forget is not None
+
+        def closed(ended: Connection) -> None:
+            forget(ended)
+            gone.set()
+
+        connection.on_closed = closed
+        leave.set()
+        async with asyncio.timeout(5):
+            await gone.wait()
+    assert len(pool) == 0
     assert pool._idle == {}
 
 

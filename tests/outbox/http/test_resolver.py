@@ -22,10 +22,12 @@ class Zone:
         self.most = 0
         self.open = asyncio.Event()
         self.open.set()
+        self.arrivals: asyncio.Queue[str] = asyncio.Queue()
         self.closed = False
 
     async def resolve(self, host: str) -> Answer:
         self.asked.append(host)
+        self.arrivals.put_nowait(host)
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -82,8 +84,7 @@ async def test_many_sends_share_one_lookup_and_one_may_give_up() -> None:
     zone.open.clear()
     resolver = CachingResolver(zone, clock=SettableClock())
     waiting = [asyncio.create_task(resolver.resolve("a.example")) for _ in range(10)]
-    while not zone.asked:
-        await asyncio.sleep(0)
+    await zone.arrivals.get()
     waiting[0].cancel()
     await asyncio.sleep(0)
     zone.open.set()
@@ -100,8 +101,8 @@ async def test_lookups_at_once_are_bounded() -> None:
     names = [f"{number}.example" for number in range(limits.DNS_LOOKUPS_MAX * 2)]
     zone.open.clear()
     waiting = asyncio.gather(*(resolver.resolve(name) for name in names))
-    while zone.running < limits.DNS_LOOKUPS_MAX:
-        await asyncio.sleep(0)
+    for _ in range(limits.DNS_LOOKUPS_MAX):
+        await zone.arrivals.get()
     for _ in range(10):
         await asyncio.sleep(0)
     zone.open.set()
@@ -135,8 +136,7 @@ async def test_closing_ends_lookups_and_answers_who_waits() -> None:
     zone.open.clear()
     resolver = CachingResolver(zone, clock=SettableClock())
     waiting = asyncio.create_task(resolver.resolve("a.example"))
-    while not zone.asked:
-        await asyncio.sleep(0)
+    await zone.arrivals.get()
     await resolver.aclose()
     assert (await waiting).error == "lookup was given up"
 
