@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -17,7 +18,7 @@ from typing import Any
 
 from tenure.clock import Clock, SystemClock
 from tenure.ids import LaneId, NodeId, TenantId, WorkId, new_work_id
-from tenure.kernel.commands import Cut, Failed, Parked, Succeeded
+from tenure.kernel.commands import Failed, Parked, Succeeded
 from tenure.kernel.states import Attempt, Work
 from tenure.limits import Durations
 from tenure.store import nodes
@@ -65,7 +66,7 @@ def failure(retry_at: int | None = None, reason: str = "503") -> Ran:
 async def until(fact: Callable[[], Any], what: str = "the fact") -> Any:
     """Wait until something is true; its value is returned."""
     async with asyncio.timeout(PATIENCE):
-        while not (value := fact()):
+        while not (value := fact()):  # noqa: ASYNC110 - any fact, not an event
             await asyncio.sleep(0.005)
         return value
 
@@ -75,7 +76,7 @@ async def until_read(
 ) -> Any:
     """Wait until what the database shows is as it should be; return that."""
     async with asyncio.timeout(PATIENCE):
-        while not fact(value := await backend.read(fn)):
+        while not fact(value := await backend.read(fn)):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
         return value
 
@@ -123,7 +124,9 @@ class Probe:
         for claimed in claims:
             if claimed.work.subject in self.undecodable:
                 raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
-        return [Prepared(claimed=claimed, job=claimed.work.subject) for claimed in claims]
+        return [
+            Prepared(claimed=claimed, job=claimed.work.subject) for claimed in claims
+        ]
 
     async def run(self, prepared: Prepared, guard: Guard) -> Ran:
         work = prepared.claimed.work
@@ -204,6 +207,34 @@ class Member:
     def count(self, event: Event) -> int:
         return self.events.count(event)
 
+    async def kill(self) -> None:
+        """End as a killed process does: nothing settled, nothing said, the lock free."""
+        await asyncio.to_thread(self.node.beats.stop, PATIENCE)
+        if self.running is not None:
+            self.running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.running
+        await self.loop.aclose()
+        lock = self.node._lock
+        assert lock is not None
+        assert lock._descriptor is not None
+        os.close(lock._descriptor)
+        lock._descriptor = None
+        self.drained = Drained(
+            finished=0,
+            released=0,
+            cut=0,
+            unwritten=0,
+            budget_seconds=0,
+            settle_seconds=0,
+            took_seconds=0,
+        )
+
+    async def end(self) -> None:
+        """Stop without waiting for what is still held at a gate."""
+        self.drain.hurry()
+        await self.stop()
+
     async def stop(self) -> Drained:
         if self.drained is None:
             self.drained = await self.drain.run()
@@ -222,7 +253,11 @@ class Rig:
     group: int | None = None
 
     async def lane(
-        self, deadline_seconds: float = 60.0, *, group: int | None = None, **settings: Any
+        self,
+        deadline_seconds: float = 60.0,
+        *,
+        group: int | None = None,
+        **settings: Any,
     ) -> LaneId:
         def make(tx: Tx) -> LaneId:
             mine = group or self.group or add_group(tx, TENANT)
@@ -300,7 +335,7 @@ class Rig:
         self.members.append(member)
         if claims:
             self.run(member)
-        self.exits.push_async_callback(member.stop)
+        self.exits.push_async_callback(member.end)
         return member
 
     def run(self, member: Member) -> None:
@@ -331,7 +366,19 @@ class Rig:
             assert nodes.close_node(tx, node, why)
 
         await self.backend.write(close)
-        await self.backend.write(lambda tx: sweep(tx))
+        await self.backend.write(sweep)
+
+    async def lose_alone(self, work: WorkId) -> None:
+        """Lose one claim of an open node, as the sweep does when its loop stalls."""
+
+        def stall(tx: Tx) -> None:
+            tx.run("UPDATE work SET deadline_at = 1 WHERE id = :id", {"id": work})
+            tx.run("UPDATE node SET tick_at = 1")
+            lost = sweep(tx)
+            assert [row.work for row in lost] == [work]
+            tx.run("UPDATE node SET tick_at = :now", {"now": tx.now})
+
+        await self.backend.write(stall)
 
     async def counts(self) -> Mapping[str, int]:
         found = await self.backend.read(
@@ -344,6 +391,3 @@ class Rig:
 async def rigged(backend: Backend) -> AsyncIterator[Rig]:
     async with contextlib.AsyncExitStack() as exits:
         yield Rig(backend, exits)
-
-
-CUT = Cut

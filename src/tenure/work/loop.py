@@ -25,7 +25,7 @@ from tenure.ids import jitter
 from tenure.kernel.commands import Answer
 from tenure.limits import POLL_JITTER, RELEASES_WARN, SUSPECT_LOSSES, WALK_SHARE
 from tenure.spawn import Tasks
-from tenure.store.claims import isolate, mingle, release
+from tenure.store.claims import ClaimResult, isolate, mingle, release
 from tenure.telemetry.events import Event
 from tenure.work.attempts import Attempts
 from tenure.work.bulkhead import Bulkhead
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tenure.ids import NodeId, WorkId
     from tenure.limits import Durations
     from tenure.store.backend import Backend
-    from tenure.store.claims import Claimed, ClaimResult, Reconciled, Walker
+    from tenure.store.claims import Claimed, Reconciled, Walker
     from tenure.store.tx import Tx
     from tenure.telemetry.events import Events
     from tenure.work.bulkhead import Offer
@@ -58,6 +58,8 @@ PAUSE_MIN_SECONDS: Final = 0.001
 BACKOFF_MIN_SECONDS: Final = 0.05
 BACKOFF_MAX_SECONDS: Final = 2.0
 """Between two claims while the database is away."""
+
+NOTHING: Final = ClaimResult(claimed=(), hit_bound=False, next_due_at=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,8 @@ class WorkerLoop:
         """False once `close` was called: nothing more is claimed."""
         self.off: str | None = None
         """Why nothing is claimed although the loop runs; None when it claims."""
+        self.found_closed: Callable[[], None] = lambda: None
+        """Called when a claim finds that others have closed this incarnation."""
         self.tick = 0
         """Raised at every pass: what a beat carries to show that the loop lives."""
 
@@ -265,8 +269,10 @@ class WorkerLoop:
     ) -> tuple[ClaimResult, list[Held]]:
         busy = self.bulkhead.busy()
 
-        def claim(tx: Tx) -> ClaimResult:
+        def claim(tx: Tx) -> ClaimResult | None:
             stamp.at, stamp.now_us = self._clock.monotonic(), tx.now
+            if not _is_open(tx, incarnation.node):
+                return None
             return incarnation.walker.claim(
                 tx,
                 offer.want,
@@ -278,6 +284,11 @@ class WorkerLoop:
         self.claiming_since = self._clock.monotonic()
         try:
             result = await self._backend.write(claim)
+            if result is None:
+                # Claims under a closed id would only be taken away again.
+                incarnation.fence.shut("closed by another node")
+                self.found_closed()
+                return NOTHING, []
             await self._pauses.at(Point.CLAIMED, claimed=result.claimed)
             return result, [
                 self._hold(claimed, incarnation, stamp) for claimed in result.claimed
@@ -468,3 +479,9 @@ class WorkerLoop:
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         self._events.tell(Event.LOOP_FAILED, error=error, task=name)
+
+
+def _is_open(tx: Tx, node: NodeId) -> bool:
+    """Tell whether an incarnation may claim: nobody closed it, itself included."""
+    state = tx.scalar("SELECT state FROM node WHERE id = :node", {"node": node})
+    return state == "open"

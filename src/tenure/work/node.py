@@ -97,6 +97,7 @@ class Node:
             pauses=pauses,
             post=lambda act: _post(running, act),
         )
+        loop.found_closed = self.beats.nudge
 
     @property
     def id(self) -> NodeId | None:
