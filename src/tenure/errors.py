@@ -4,7 +4,7 @@
 
     TenureError                      code, HTTP status, exit code, message, detail
     ├── Refused                      the caller may not, or asked for what cannot be
-    │   ├── BadRequest  MissingPayload  LimitReached                400
+    │   ├── BadRequest  InvalidRange  MissingPayload  LimitReached  400
     │   ├── AuthenticationFailed                                    401
     │   ├── Forbidden                                               403
     │   ├── NotFound                                                404
@@ -20,7 +20,8 @@
     │   └── ConfigInvalid  WrongKeyRing  WrongDeployment
     │       SchemaTooNew  SchemaOutOfRange         (a start that is refused)
     ├── Unavailable                  the world failed; the same call may succeed later
-    │   └── DatabaseUnavailable  QueueFull  Draining                503
+    │   └── DatabaseUnavailable  ServerUnreachable
+    │       QueueFull  Draining                                     503
     └── Broken                       our own invariant does not hold; stop
         └── InvariantViolated                                       500
 
@@ -45,6 +46,7 @@ __all__ = [
     "Forbidden",
     "HeadersTooLarge",
     "IdempotencyKeyReused",
+    "InvalidRange",
     "InvariantViolated",
     "LimitReached",
     "MethodNotAllowed",
@@ -59,6 +61,7 @@ __all__ = [
     "RequestTooSlow",
     "SchemaOutOfRange",
     "SchemaTooNew",
+    "ServerUnreachable",
     "TenureError",
     "Unavailable",
     "ValidationFailed",
@@ -118,6 +121,14 @@ class BadRequest(Refused):
     """The request cannot be understood: malformed JSON, a header that is no header."""
 
     code = "generic_error"
+    status = 400
+    exit_code = EXIT_REFUSED
+
+
+class InvalidRange(Refused):
+    """The span of time asked for is too long, ends before it starts or lies ahead."""
+
+    code = "invalid_range"
     status = 400
     exit_code = EXIT_REFUSED
 
@@ -331,6 +342,14 @@ class DatabaseUnavailable(Unavailable):
     """The database did not answer, or answered that it cannot now."""
 
     code = "database_unavailable"
+    status = 503
+    exit_code = EXIT_UNAVAILABLE
+
+
+class ServerUnreachable(Unavailable):
+    """The command line got no answer from the server that it should talk to."""
+
+    code = "server_unreachable"
     status = 503
     exit_code = EXIT_UNAVAILABLE
 

@@ -38,6 +38,7 @@ SLOW_AFTER_SECONDS: Final = 2.0  # a lane whose oldest attempt runs longer is sl
 SLOW_SHARE: Final = 0.5  # slow lanes together start nothing beyond this share of slots
 DRAIN_SECONDS: Final = 30.0  # SIGTERM to end; the grace period that supervisors give
 DRAIN_SETTLE_SECONDS: Final = 5.0  # after the cut, for results to be written
+HOUSEKEEPING_SECONDS: Final = 10.0  # between two passes over what has passed its time
 RELEASES_WARN: Final = 10  # a row handed back so often points at a fault of ours
 
 # --- Quarantine: a row that kills nodes ----------------------------------------------
@@ -172,6 +173,7 @@ KEY_CACHE_SECONDS: Final = 2.0  # a revoked key works on for at most this long
 KEY_CACHE_MAX: Final = 1_000  # verified keys remembered per node
 OVERVIEW_CACHE_SECONDS: Final = 2.0  # the overview costs a pass over the rows
 OVERVIEW_CACHE_MAX: Final = 100  # overviews remembered per node
+CLOCK_SKEW_SECONDS: Final = 300.0  # how far a caller may be ahead of us
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
 

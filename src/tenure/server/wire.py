@@ -328,10 +328,6 @@ class EndpointHeadersPatchIn(In):
     headers: dict[str, str | None] = Field(default_factory=dict)
     delete_headers: list[str] = Field(default_factory=list)
 
-    def changes(self) -> dict[str, str | None]:
-        """Return name → new value, or None to remove it."""
-        return dict(self.headers) | dict.fromkeys(self.delete_headers)
-
 
 class EndpointSecretRotateIn(In):
     """A new signing secret; null makes one."""

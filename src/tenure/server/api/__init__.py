@@ -1,5 +1,7 @@
 """The API's routes, one file per noun."""
 
+from functools import cache
+
 from fastapi import APIRouter
 
 from tenure.server.api import (
@@ -16,8 +18,13 @@ from tenure.server.api import (
 __all__ = ["routers"]
 
 
+@cache
 def routers() -> tuple[APIRouter, ...]:
-    """Return every router, in the order in which paths are matched."""
+    """Return every router, in the order in which paths are matched.
+
+    Made once: they hold nothing of one application, and reading their signatures takes
+    half a second.
+    """
     return (
         health.router(),
         applications.router(),

@@ -4,7 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tenure.errors import Forbidden
+from tenure.clock import US
+from tenure.errors import InvalidRange
+from tenure.limits import CLOCK_SKEW_SECONDS, DAY_SECONDS, STATS_DAYS_MAX
 from tenure.outbox.model import Caller, Scope
 from tenure.server import wire
 from tenure.server.auth import AppCaller
@@ -37,12 +39,19 @@ Rotate = Annotated[
 ]
 
 
-def check_settings(caller: Caller, settings: wire.SettingsIn | None) -> None:
-    """Raise Forbidden when the settings open what only an admin may open."""
-    if settings is None or (caller.scope is Scope.ADMIN and caller.app is None):
-        return
-    if settings.allow_networks or settings.insecure:
-        raise Forbidden("`allowNetworks` and `insecure` need a key with scope admin")
+def is_operator(caller: Caller) -> bool:
+    """Tell whether a key may open networks, or TLS, to an endpoint."""
+    return caller.scope is Scope.ADMIN and caller.app is None
+
+
+def check_range(since: int | None, until: int | None, now: int) -> None:
+    """Raise InvalidRange beyond 28 days (and 5 minutes of clocks), or ahead of now."""
+    end = now if until is None else until
+    longest = round(STATS_DAYS_MAX * DAY_SECONDS + CLOCK_SKEW_SECONDS) * US
+    if end > now + round(CLOCK_SKEW_SECONDS) * US:
+        raise InvalidRange("`until` lies in the future")
+    if since is not None and end - since > longest:
+        raise InvalidRange(f"give at most {STATS_DAYS_MAX} days from since to until")
 
 
 async def list_all(
@@ -57,9 +66,12 @@ async def create(
     app_id: str, caller: AppCaller, here: Here, body: In, once: Once
 ) -> Response:
     """Create an endpoint."""
-    check_settings(caller, body.tenure)
     made = await here.outbox.create_endpoint(
-        caller.tenant, app_id, body.value(), idempotency=once
+        caller.tenant,
+        app_id,
+        body.value(),
+        operator=is_operator(caller),
+        idempotency=once,
     )
     return json_answer(endpoint_out(made.value), 201).response()
 
@@ -74,9 +86,12 @@ async def put(
     app_id: str, endpoint_id: str, caller: AppCaller, here: Here, body: Update
 ) -> Response:
     """Put an endpoint in place; its secret and headers stay."""
-    check_settings(caller, body.tenure)
     done = await here.outbox.update_endpoint(
-        caller.tenant, app_id, endpoint_id, body.value()
+        caller.tenant,
+        app_id,
+        endpoint_id,
+        body.value(),
+        operator=is_operator(caller),
     )
     status = 201 if done.created else 200
     return json_answer(endpoint_out(done.value), status).response()
@@ -86,9 +101,12 @@ async def patch(
     app_id: str, endpoint_id: str, caller: AppCaller, here: Here, body: Patch
 ) -> Response:
     """Change some members of an endpoint."""
-    check_settings(caller, body.tenure)
     done = await here.outbox.patch_endpoint(
-        caller.tenant, app_id, endpoint_id, body.value()
+        caller.tenant,
+        app_id,
+        endpoint_id,
+        body.value(),
+        operator=is_operator(caller),
     )
     return json_answer(endpoint_out(done)).response()
 
@@ -124,7 +142,7 @@ async def patch_headers(
 ) -> Response:
     """Set some custom headers; null, or a name in `deleteHeaders`, removes one."""
     await here.outbox.patch_endpoint_headers(
-        caller.tenant, app_id, endpoint_id, body.changes()
+        caller.tenant, app_id, endpoint_id, body.headers, delete=body.delete_headers
     )
     return NO_CONTENT.response()
 
@@ -162,6 +180,7 @@ async def get_stats(
     _once: None = Single,
 ) -> Response:
     """Count attempts by what came of them, by default over the last 28 days."""
+    check_range(since, until, here.clock.wall_us())
     found = await here.outbox.endpoint_stats(
         caller.tenant, app_id, endpoint_id, since=since, until=until
     )

@@ -39,12 +39,6 @@ async def create(caller: AdminCaller, here: Here, body: In) -> Response:
     return json_answer(shown, 201, {"cache-control": "no-store"}).response()
 
 
-async def get(key_id: str, caller: AdminCaller, here: Here) -> Response:
-    """Return what may be shown of a key."""
-    found = await here.outbox.get_api_key(caller.tenant, key_id)
-    return json_answer(key_out(found)).response()
-
-
 async def revoke(
     key_id: str, caller: AdminCaller, here: Here, request: Request
 ) -> Response:
@@ -60,6 +54,5 @@ def router() -> APIRouter:
     routes = APIRouter(tags=["Key"])
     routes.get(ROOT, **documented({200: ListOf[KeyOut]}))(list_all)
     routes.post(ROOT, **documented({201: NewKeyOut}, body=wire.KeyIn))(create)
-    routes.get(ONE, **documented({200: KeyOut}))(get)
     routes.delete(ONE, **documented({204: None}))(revoke)
     return routes
