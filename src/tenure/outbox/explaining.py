@@ -26,7 +26,7 @@ from tenure.outbox.model import (
     Explanation,
     Unmatched,
 )
-from tenure.outbox.rules import shown_url
+from tenure.outbox.rules import findable, shown_url
 from tenure.store import schema
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def explain(
     NotFound.
     """
     app = None if app_ref is None else find_application(tx, tenant, app_ref).id
+    if not findable(ref):
+        raise _unknown(ref)
     work = None
     message = ref
     if ref.startswith(f"{Prefix.WORK}_"):

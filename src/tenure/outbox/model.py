@@ -42,49 +42,6 @@ from tenure.limits import (
 )
 from tenure.outbox.secrets import SecretKind
 
-__all__ = [
-    "UNSET",
-    "Accepted",
-    "ApiKey",
-    "Application",
-    "ApplicationIn",
-    "ApplicationPatch",
-    "Attempt",
-    "AttemptFilter",
-    "AttemptStatus",
-    "AttemptedDestination",
-    "AttemptedMessage",
-    "Caller",
-    "Endpoint",
-    "EndpointHeaders",
-    "EndpointIn",
-    "EndpointPatch",
-    "EndpointSettings",
-    "EndpointStats",
-    "EventType",
-    "EventTypeIn",
-    "EventTypePatch",
-    "ExplainedAttempt",
-    "ExplainedDelivery",
-    "Explanation",
-    "Idempotency",
-    "Message",
-    "MessageFilter",
-    "NewApiKey",
-    "NewMessage",
-    "Order",
-    "OutboxSettings",
-    "Page",
-    "PageIn",
-    "Resent",
-    "Scope",
-    "SecretRotation",
-    "Trigger",
-    "Unmatched",
-    "UnsetType",
-    "Written",
-]
-
 T = TypeVar("T")
 
 

@@ -7,6 +7,7 @@ it will be dialled), or raises ValidationFailed with one item for each fault.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -65,6 +66,8 @@ MASKED_USERINFO: Final = "***"
 
 _SVIX_VERSION_MAX: Final = 65_535
 _RATE_US: Final = 1_000_000
+_INSTANT_MAX: Final = 253_402_300_799_999_999  # the last microsecond of year 9999
+_REF: Final = re.compile(r"[a-zA-Z0-9\-_.]{1,256}")
 
 
 class Faults:
@@ -394,6 +397,14 @@ def message_hash(given: NewMessage) -> str:
     return fingerprint(given.body, msgspec.json.encode(rest, order="sorted"))
 
 
+def findable(ref: str) -> bool:
+    """Tell whether an id, uid or name can exist at all; else no database is asked.
+
+    What no rule lets in may not even be text to a database (NUL, half a surrogate).
+    """
+    return _REF.fullmatch(ref) is not None
+
+
 # --- Lists and statuses ------------------------------------------------------------------
 
 
@@ -440,6 +451,14 @@ def check_filter_types(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(sorted(set(names)))
 
 
+def check_filter_name(name: str | None, field: str) -> None:
+    """Check the channel or tag of a list's filter; raises ValidationFailed."""
+    if name is not None:
+        faults = Faults()
+        faults.check(fields.check_channel, name, "query", field)
+        faults.done()
+
+
 def delivery_status(state: str, attempts: int) -> AttemptStatus:
     """Return how a delivery stands, in the numbers of the Svix API."""
     match State(state):
@@ -482,6 +501,12 @@ def _check_url(
 def _check_times(given: NewMessage, settings: OutboxSettings, faults: Faults) -> None:
     if given.deliver_at is not None and given.delay_us is not None:
         faults.add("body", "deliverAt", msg="give an instant or a delay, not both")
+    for name, instant in (
+        ("deliverAt", given.deliver_at),
+        ("expiresAt", given.expires_at),
+    ):
+        if instant is not None and not 0 <= instant <= _INSTANT_MAX:
+            faults.add("body", name, msg="an instant lies between 1970 and 9999")
     longest = given.retention_seconds or settings.retention_seconds
     if given.delay_us is not None and not 0 <= given.delay_us <= longest * _RATE_US:
         faults.add(

@@ -46,7 +46,7 @@ from tenure.outbox.model import (
     OutboxSettings,
 )
 from tenure.outbox.routes import Route, RouteTable
-from tenure.outbox.rules import check_inline, check_message, due_at
+from tenure.outbox.rules import check_inline, check_message, due_at, findable
 from tenure.store import claims
 
 if TYPE_CHECKING:
@@ -125,7 +125,11 @@ def _checked(item: AcceptItem, settings: OutboxSettings) -> _Case:
 
 
 def _find_applications(tx: Tx, cases: Sequence[_Case]) -> None:
-    wanted = {(c.item.tenant, c.item.app_ref) for c in cases if c.answer is None}
+    wanted = {
+        (case.item.tenant, case.item.app_ref)
+        for case in cases
+        if case.answer is None and findable(case.item.app_ref)
+    }
     known: dict[tuple[str, str], Application] = {}
     t = tables.application
     prefix = f"{Prefix.APP}_"

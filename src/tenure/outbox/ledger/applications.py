@@ -24,7 +24,12 @@ from tenure.outbox.model import (
     PageIn,
     Written,
 )
-from tenure.outbox.rules import check_application, check_page, patched_application
+from tenure.outbox.rules import (
+    check_application,
+    check_page,
+    findable,
+    patched_application,
+)
 from tenure.store import lanes
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ def create_application(
 
 def find_application(tx: Tx, tenant: TenantId, ref: str) -> Application:
     """Return the application of this id or uid; raises NotFound."""
-    found = _find(tx, tenant, _by_ref(ref))
+    found = _find(tx, tenant, _by_ref(ref)) if findable(ref) else None
     if found is None:
         raise NotFound(f"application {ref[:100]!r} was not found")
     return rows.as_application(found)
@@ -151,7 +156,7 @@ def _find(
 
 
 def _locked(tx: Tx, tenant: TenantId, ref: str) -> Application | None:
-    found = _find(tx, tenant, _by_ref(ref), lock=True)
+    found = _find(tx, tenant, _by_ref(ref), lock=True) if findable(ref) else None
     return None if found is None else rows.as_application(found)
 
 

@@ -32,6 +32,7 @@ from tenure.outbox.rules import (
     check_filter_types,
     check_page,
     delivery_status,
+    findable,
     shown_url,
 )
 from tenure.store import schema
@@ -276,9 +277,10 @@ def _attempt_row(
 ) -> sa.Row[Any]:
     app = find_application(tx, tenant, app_ref)
     message = message_row(tx, tenant, app.id, message_ref)
-    found = tx.first(
-        _select(with_content=True).where(_D.c.message == message.id, _A.c.id == attempt)
+    stmt = _select(with_content=True).where(
+        _D.c.message == message.id, _A.c.id == attempt
     )
+    found = tx.first(stmt) if findable(attempt) else None
     if found is None:
         raise NotFound(f"attempt {attempt[:100]!r} was not found")
     return found

@@ -45,6 +45,7 @@ from tenure.outbox.rules import (
     check_endpoint,
     check_page,
     deadline_us,
+    findable,
     first_secret,
     lane_state,
     patched_endpoint,
@@ -138,7 +139,7 @@ def endpoint_row(
     )
     if not deleted_too:
         stmt = stmt.where(_T.c.deleted_at.is_(None))
-    found = tx.first(stmt)
+    found = tx.first(stmt) if findable(ref) else None
     if found is None:
         raise NotFound(f"endpoint {ref[:100]!r} was not found")
     return found

@@ -18,7 +18,12 @@ from tenure.outbox.model import (
     PageIn,
     Written,
 )
-from tenure.outbox.rules import check_event_type, check_page, patched_event_type
+from tenure.outbox.rules import (
+    check_event_type,
+    check_page,
+    findable,
+    patched_event_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +56,14 @@ def create_event_type(
     return Written(value=find_event_type(tx, tenant, given.name), created=True)
 
 
-def find_event_type(tx: Tx, tenant: TenantId, name: str) -> EventType:
+def find_event_type(
+    tx: Tx, tenant: TenantId, name: str, *, lock: bool = False
+) -> EventType:
     """Return the event type, archived or not; raises NotFound."""
-    found = tx.first(sa.select(_T).where(_T.c.tenant == tenant, _T.c.name == name))
+    stmt = sa.select(_T).where(_T.c.tenant == tenant, _T.c.name == name)
+    if lock:
+        stmt = stmt.with_for_update()
+    found = tx.first(stmt) if findable(name) else None
     if found is None:
         raise NotFound(f"event type {name[:100]!r} was not found")
     return rows.as_event_type(found)
@@ -92,12 +102,7 @@ def patch_event_type(
     tx: Tx, tenant: TenantId, name: str, patch: EventTypePatch
 ) -> EventType:
     """Change some fields; raises NotFound or ValidationFailed."""
-    tx.first(
-        sa.select(_T.c.name)
-        .where(_T.c.tenant == tenant, _T.c.name == name)
-        .with_for_update()
-    )
-    stored = find_event_type(tx, tenant, name)
+    stored = find_event_type(tx, tenant, name, lock=True)
     changed = check_event_type(patched_event_type(stored, patch))
     tx.run(_update(tenant, name).values(_values(changed, tx.now)))
     return find_event_type(tx, tenant, name)
@@ -110,7 +115,7 @@ def delete_event_type(
 
     Endpoints keep it in their filters.
     """
-    touched = tx.run(
+    touched = findable(name) and tx.run(
         sa.delete(_T).where(_T.c.tenant == tenant, _T.c.name == name)
         if expunge
         else _update(tenant, name).values(archived=True, updated_at=tx.now)

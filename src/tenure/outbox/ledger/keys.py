@@ -26,7 +26,7 @@ from tenure.outbox.model import (
     PageIn,
     Scope,
 )
-from tenure.outbox.rules import check_page
+from tenure.outbox.rules import check_page, findable
 
 if TYPE_CHECKING:
     from tenure.store.tx import Tx
@@ -81,7 +81,8 @@ def create_key(
 
 def find_key(tx: Tx, tenant: TenantId, key: str) -> ApiKey:
     """Return the key of this id; raises NotFound."""
-    found = tx.first(sa.select(_T).where(_T.c.tenant == tenant, _T.c.id == key))
+    stmt = sa.select(_T).where(_T.c.tenant == tenant, _T.c.id == key)
+    found = tx.first(stmt) if findable(key) else None
     if found is None:
         raise NotFound(f"API key {key[:100]!r} was not found")
     return _as_key(found)
@@ -103,6 +104,7 @@ def list_keys(tx: Tx, tenant: TenantId, page: PageIn) -> Page[ApiKey]:
 
 def revoke_key(tx: Tx, tenant: TenantId, key: str) -> ApiKey:
     """Revoke a key for good; a second time changes nothing. Raises NotFound."""
+    find_key(tx, tenant, key)
     tx.run(
         sa.update(_T)
         .where(_T.c.tenant == tenant, _T.c.id == key, _T.c.revoked_at.is_(None))

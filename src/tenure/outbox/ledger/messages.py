@@ -14,7 +14,12 @@ from tenure.outbox import tables
 from tenure.outbox.ledger import paging, rows
 from tenure.outbox.ledger.applications import find_application
 from tenure.outbox.model import Message, MessageFilter, Page, PageIn
-from tenure.outbox.rules import check_filter_types, check_page
+from tenure.outbox.rules import (
+    check_filter_name,
+    check_filter_types,
+    check_page,
+    findable,
+)
 from tenure.store import claims
 
 if TYPE_CHECKING:
@@ -36,13 +41,12 @@ def find_message(
 def message_row(tx: Tx, tenant: TenantId, app: str, ref: str) -> sa.Row[Any]:
     """Return the message's row with its payload's; raises NotFound."""
     by_id = ref.startswith(f"{Prefix.MESSAGE}_")
-    found = tx.first(
-        _with_payload(tx).where(
-            _M.c.tenant == tenant,
-            _M.c.app == app,
-            (_M.c.id if by_id else _M.c.event_id) == ref,
-        )
+    stmt = _with_payload(tx).where(
+        _M.c.tenant == tenant,
+        _M.c.app == app,
+        (_M.c.id if by_id else _M.c.event_id) == ref,
     )
+    found = tx.first(stmt) if findable(ref) else None
     if found is None:
         raise NotFound(f"message {ref[:100]!r} was not found")
     return found
@@ -92,6 +96,8 @@ def matching(
     event_types: Sequence[str] | None,
 ) -> sa.Select[Any]:
     """Narrow a list that selects from `message` by what the message says of itself."""
+    check_filter_name(channel, "channel")
+    check_filter_name(tag, "tag")
     if channel is not None:
         stmt = stmt.where(rows.contains_name(tx, _M.c.channels, channel))
     if tag is not None:
