@@ -28,6 +28,14 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# "ablation" only asks whether a failure is found, not for its shortest form.
+settings.register_profile(
+    "ablation",
+    parent=settings.get_profile("ci"),
+    phases=(Phase.explicit, Phase.generate),
+    database=None,
+    report_multiple_bugs=False,
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # What a log line and opening a connection do: write to stderr, look at a path.

@@ -30,7 +30,14 @@ from tenure.kernel.commands import (
     Succeeded,
     Waiting,
 )
-from tenure.kernel.states import TERMINAL, AttemptOutcome, OrderPolicy, State
+from tenure.kernel.states import (
+    TERMINAL,
+    Attempt,
+    AttemptOutcome,
+    OrderPolicy,
+    State,
+    Work,
+)
 from tenure.store.claims import CERTAIN, OPERATOR, SILENCE, NewWork
 from tests.kernel.worlds import TENANT, Given, World
 
@@ -116,6 +123,26 @@ class WorkMachine(RuleBasedStateMachine):
         self.open.remove(node)
         self.world.close_node(node, why)
         self.open.append(self.world.open_node())
+
+    @precondition(lambda self: self.given)
+    @rule(data=st.data(), again=st.booleans())
+    def take_over(self, data: st.DataObject, again: bool) -> None:
+        """A holder dies for certain, its claims are lost, and others claim them."""
+        given = data.draw(st.sampled_from(self.given[-3:]), label="claim")
+        if given.node in self.open:
+            self.open.remove(given.node)
+            self.world.close_node(given.node, CERTAIN)
+            self.open.append(self.world.open_node())
+        self.sweep()
+        if again:
+            self.world.now += 11 * SECOND
+            self.given += self.world.claim(self.open[0], 8)
+
+    @rule(lane=st.integers(0, 4), rows=st.integers(1, 3))
+    def submit_and_claim(self, lane: int, rows: int) -> None:
+        for _ in range(rows):
+            self.submit(lane=lane, key="a", delay=None, priority=2)
+        self.given += self.world.claim(self.open[0], 8)
 
     @rule()
     def sweep(self) -> None:
@@ -264,6 +291,8 @@ class WorkMachine(RuleBasedStateMachine):
         self.said[key] = self.said.get(key, said)
         after = self.world.rows[given.work]
         assert (answer is Answer.APPLIED) == holds
+        if self._lost_and_nobody_came(before, given, earlier):
+            assert holds, "a lost claim's holder answered first and was not heard"
         if holds:
             assert after.claimed_by is None
             return
@@ -275,6 +304,18 @@ class WorkMachine(RuleBasedStateMachine):
             assert after.failures == before.failures
         else:
             assert after == before, "a claim that is not held changed the row"
+
+    @staticmethod
+    def _lost_and_nobody_came(row: Work, given: Given, earlier: Attempt | None) -> bool:
+        """Whether the holder is the last one that can know what happened."""
+        return (
+            earlier is not None
+            and earlier.outcome is AttemptOutcome.LOST
+            and earlier.late_at is None
+            and row.claim == given.claim
+            and row.replay_claim < given.claim
+            and row.state in {State.READY, State.PARKED, State.DEAD}
+        )
 
     def _forget_late(self, id_: WorkId) -> None:
         self.succeeded_late = {

@@ -17,6 +17,6 @@ class KernelMachine(WorkMachine):
 
 TestKernel = KernelMachine.TestCase
 TestKernel.settings = settings(
-    max_examples=150 if settings.get_current_profile_name() == "ci" else 20_000,
+    max_examples=20_000 if settings.get_current_profile_name() == "lab" else 150,
     stateful_step_count=50,
 )

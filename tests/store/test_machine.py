@@ -23,6 +23,6 @@ async def test_a_database_decides_as_the_kernel_does(backend: Backend) -> None:
         def new_world(self) -> World:
             return TwinWorld(backend)
 
-    ci = settings.get_current_profile_name() == "ci"
-    rules = settings(max_examples=25 if ci else 2_000, stateful_step_count=40)
+    lab = settings.get_current_profile_name() == "lab"
+    rules = settings(max_examples=2_000 if lab else 25, stateful_step_count=40)
     await asyncio.to_thread(run_state_machine_as_test, TwinMachine, settings=rules)

@@ -1,0 +1,82 @@
+"""Takes one guard at a time out of a copy of the source: named tests must go red.
+
+A guard whose removal turns nothing red protects nothing that anybody checks. First the
+same tests run on an untouched copy: they must be green there, or red would mean nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ablation.guards import GUARDS, Guard
+
+pytestmark = [pytest.mark.ablation, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+RED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project, on which the chosen tests pass."""
+    folder = tmp_path_factory.mktemp("ablation")
+    for part in ("src", "tests"):
+        shutil.copytree(
+            ROOT / part,
+            folder / part,
+            ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"),
+        )
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    wanted = sorted({test for guard in GUARDS for test in guard.tests})
+    done = run(folder, wanted)
+    assert done.returncode == 0, done.stdout[-6_000:]
+    return folder
+
+
+def run(folder: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run tests of the copy against the source of the copy."""
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(folder / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_PROFILE": "ablation",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:randomly"]
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider", *tests],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
+def test_taking_the_guard_out_turns_its_tests_red(guard: Guard, copy: Path) -> None:
+    originals: dict[Path, str] = {}
+    try:
+        for file, old, new in guard.edits:
+            path = copy / "src" / "tenure" / file
+            text = path.read_text()
+            originals.setdefault(path, text)
+            assert text.count(old) == 1, f"{file}: the guard's text has changed"
+            path.write_text(text.replace(old, new))
+        done = run(copy, list(guard.tests))
+    finally:
+        for path, text in originals.items():
+            path.write_text(text)
+    red = sorted({name.split("[")[0] for name in RED.findall(done.stdout)})
+    print(f"\n{guard.name} → {', '.join(red) or 'nothing'}")
+    green = [
+        test for test in guard.tests if not any(name.startswith(test) for name in red)
+    ]
+    assert not green, f"still green without the guard:\n{done.stdout[-4_000:]}"
