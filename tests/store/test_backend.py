@@ -162,10 +162,39 @@ async def test_a_cancelled_caller_leaves_a_usable_backend(backend: Backend) -> N
         assert await backend.write(count) == 0
 
 
-async def test_closing_twice_is_harmless(make_backend: MakeBackend) -> None:
+async def test_closing_twice_is_harmless_and_nothing_opens_it_again(
+    make_backend: MakeBackend,
+) -> None:
     backend = await make_backend()
+    await asyncio.to_thread(backend.write_blocking, count)
     await backend.aclose()
     await backend.aclose()
+    for call in (backend.write, backend.read):
+        with pytest.raises(DatabaseUnavailable, match="closed"):
+            await call(count)
+    for blocking in (backend.write_blocking, backend.read_blocking):
+        with pytest.raises(DatabaseUnavailable, match="closed"):
+            await asyncio.to_thread(blocking, count)
+
+
+async def test_a_wrong_argument_is_the_callers_error_and_runs_once(
+    backend: Backend,
+) -> None:
+    tries: list[int] = []
+
+    def work(tx: Tx) -> None:
+        tries.append(1)
+        tx.run(
+            "UPDATE setting SET updated_at = :at",
+            {"at": object() if tx.dialect == "sqlite" else "no number"},
+        )
+
+    with pytest.raises(DBAPIError):
+        await backend.write(work)
+    assert len(tries) == 1
+    with pytest.raises(DBAPIError):
+        await backend.read(work)
+    assert len(tries) == 2
 
 
 async def test_migrating_again_finds_nothing_to_do(backend: Backend) -> None:

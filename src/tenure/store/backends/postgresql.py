@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidRequestError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -110,6 +110,7 @@ class PostgresqlBackend:
         self._engine = _engine(url, pool_size=POSTGRESQL_POOL)
         self._thread: _LoopThread | None = None
         self._thread_guard = threading.Lock()
+        self._closed = False
 
     @property
     def dialect(self) -> Dialect:
@@ -127,7 +128,9 @@ class PostgresqlBackend:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        thread, self._thread = self._thread, None
+        self._closed = True
+        with self._thread_guard:
+            thread, self._thread = self._thread, None
         if thread is not None:
             await asyncio.to_thread(thread.stop)
         await self._engine.dispose()
@@ -165,13 +168,19 @@ class PostgresqlBackend:
             asyncio.get_running_loop()
             raise InvariantViolated("a blocking transaction would stop the event loop")
         with self._thread_guard:
+            self._refuse_closed()
             if self._thread is None:
                 self._thread = _LoopThread(partial(_engine, self._url, pool_size=1))
             return self._thread
 
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise DatabaseUnavailable("the database was closed")
+
     async def _again(
         self, engine: AsyncEngine, fn: Callable[[Tx], T], *, retry: bool
     ) -> T:
+        self._refuse_closed()
         stale = False
         for number in range(1, COMMIT_RETRIES_MAX + 1):
             try:
@@ -212,6 +221,7 @@ class PostgresqlBackend:
             await _give_back(conn)
 
     async def _read(self, engine: AsyncEngine, fn: Callable[[Tx], T]) -> T:
+        self._refuse_closed()
         snapshot = engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -395,11 +405,9 @@ def _is_lost(error: Exception) -> bool:
         state = _sqlstate(error)
         if state is not None and not state.startswith("08"):
             return state in _CLOSED_BY_SERVER
-        return (
-            error.connection_invalidated
-            or state is not None
-            or isinstance(error, InterfaceError)
-        )
+        # A client-side InterfaceError is a wrong argument, unless it found the
+        # connection closed.
+        return error.connection_invalidated or state is not None
     return isinstance(error, OSError | TimeoutError)
 
 

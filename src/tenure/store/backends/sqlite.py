@@ -80,6 +80,7 @@ class SqliteBackend:
         self._write_thread = ThreadPoolExecutor(1, "tenure-sqlite-write")
         self._read_threads = ThreadPoolExecutor(SQLITE_READERS, "tenure-sqlite-read")
         self._blocking = threading.Lock()
+        self._closed = False
 
     @property
     def dialect(self) -> Dialect:
@@ -118,17 +119,23 @@ class SqliteBackend:
         del retry
         _refuse_loop()
         with self._blocking:
+            self._refuse_closed()
             return self._write(fn)
 
     def read_blocking(self, fn: Callable[[Tx], T]) -> T:
         """As `read`, on the calling thread and a connection of its own."""
         _refuse_loop()
+        self._refuse_closed()
         return self._read(fn)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise DatabaseUnavailable("the database was closed")
 
     async def _on(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         try:
             running = asyncio.get_running_loop().run_in_executor(threads, work)
-        except RuntimeError as error:
+        except RuntimeError as error:  # the threads have been shut down
             raise DatabaseUnavailable("the database was closed") from error
         return await running
 
@@ -160,6 +167,7 @@ class SqliteBackend:
         self._write_thread.shutdown()
         self._read_threads.shutdown()
         with self._blocking:
+            self._closed = True
             self._writers.dispose()
             self._readers.dispose()
 
