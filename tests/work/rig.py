@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Awaitable,
     Callable,
     Mapping,
@@ -388,6 +388,6 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rigged(backend: Backend) -> AsyncIterator[Rig]:
+async def rigged(backend: Backend) -> AsyncGenerator[Rig]:
     async with contextlib.AsyncExitStack() as exits:
         yield Rig(backend, exits)

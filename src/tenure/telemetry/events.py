@@ -124,6 +124,16 @@ class Event(Enum):
         logging.WARNING,
         "A row whose holders died twice runs with nothing beside it.",
     )
+    COPY = _Spec(
+        "database looks like a copy",
+        logging.ERROR,
+        "Work is accepted but nothing is sent until an operator adopts the database.",
+    )
+    HOUSEKEEPING_FAILED = _Spec(
+        "housekeeping failed",
+        logging.WARNING,
+        "A periodic pass over what has passed its time ended early; it comes again.",
+    )
     DRAINING = _Spec("draining", logging.INFO, "Stopping: nothing new is started.")
     CUT = _Spec(
         "attempts cut", logging.WARNING, "The drain budget ended before they did."

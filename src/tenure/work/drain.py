@@ -7,7 +7,7 @@ cut then is settled as cut: uncharged, due at once. The node is closed last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from tenure.limits import DRAIN_SETTLE_SECONDS
@@ -16,13 +16,25 @@ from tenure.telemetry.events import Event
 from tenure.work.held import Stop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tenure.clock import Clock
     from tenure.limits import Durations
     from tenure.telemetry.events import Events
     from tenure.work.loop import WorkerLoop
     from tenure.work.node import Node
 
-__all__ = ["Drain", "Drained"]
+__all__ = ["Drain", "Drained", "Draining"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draining:
+    """What a drain is about to wait for, and how long at most, in seconds."""
+
+    in_flight: int
+    released: int
+    budget_seconds: float
+    settle_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,20 +94,25 @@ class Drain:
         )
         return min(self._seconds, max(0.0, longest))
 
-    async def run(self) -> Drained:
-        """Drain, close the node's row, and return how it went. Never raises."""
+    async def run(self, *, told: Callable[[Draining], None] | None = None) -> Drained:
+        """Drain, close the node's row, and return how it went.
+
+        ``told`` is called once with both budgets, before the wait.
+        """
         began = self._clock.monotonic()
         self._loop.close()
         before = len(self._loop.hand)
         released = self._loop.stop(Stop.CUT, begun=False)
         budget = self.budget()
-        self._events.tell(
-            Event.DRAINING,
+        plan = Draining(
             in_flight=before - released,
             released=released,
-            budget_seconds=round(budget, 3),
+            budget_seconds=budget,
             settle_seconds=self._settle,
         )
+        self._events.tell(Event.DRAINING, **asdict(plan))
+        if told is not None:
+            told(plan)
         tasks = Tasks(self._failed)
         tasks.start(self._node.drain(), name="drain.mark")
         await self._loop.wait_for(lambda: self._hurried or not self._loop.hand, budget)

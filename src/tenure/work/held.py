@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,9 @@ class Held:
         budget = self.deadline - self.start
         self.start = self.clock.monotonic()
         self.deadline = self.start + budget
+        deadline_at = self.instant() + round(budget * US)
+        work = replace(self.claimed.work, deadline_at=deadline_at)
+        self.claimed = replace(self.claimed, work=work)
 
     def stop(self, why: Stop) -> bool:
         """End the attempt from outside; False when there is nothing left to end."""

@@ -62,7 +62,14 @@ class Guard(Protocol):
 
     @property
     def deadline(self) -> float:
-        """The claim's total deadline in seconds of `tenure.clock`'s monotonic clock."""
+        """The claim's total deadline in seconds of `tenure.clock`'s monotonic clock.
+
+        It is the same instant as the prepared claim's ``work.deadline_at``.
+        """
+        ...
+
+    def instant(self) -> int:
+        """Return now in microseconds of the database's clock."""
         ...
 
 

@@ -16,7 +16,7 @@ The loop never ends by itself and never on an error: it says what failed and goe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tenure.clock import US
@@ -299,8 +299,9 @@ class WorkerLoop:
     def _hold(self, claimed: Claimed, inc: Incarnation, stamp: _Stamp) -> Held:
         ahead = max(0, claimed.start_at - stamp.now_us) / US
         start = stamp.at + ahead
+        length = claimed.deadline_us
         held = Held(
-            claimed=claimed,
+            claimed=_until(claimed, stamp.now_us + round(ahead * US) + length),
             node=inc.node,
             fence=inc.fence,
             clock=self._clock,
@@ -308,7 +309,7 @@ class WorkerLoop:
             at=stamp.at,
             now_us=stamp.now_us,
             start=start,
-            deadline=start + claimed.deadline_us / US,
+            deadline=start + length / US,
         )
         self.hand[held.key] = held
         if claimed.work.releases >= RELEASES_WARN:
@@ -479,6 +480,11 @@ class WorkerLoop:
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         self._events.tell(Event.LOOP_FAILED, error=error, task=name)
+
+
+def _until(claimed: Claimed, deadline_at: int) -> Claimed:
+    """Return a claim as memory keeps it: its deadline is the one that is kept here."""
+    return replace(claimed, work=replace(claimed.work, deadline_at=deadline_at))
 
 
 def _is_open(tx: Tx, node: NodeId) -> bool:

@@ -1,0 +1,353 @@
+"""The composition root: opens a database, joins the fleet, starts and stops; no logic.
+
+Start, in this order, each step refusing what it cannot vouch for::
+
+    database opened ─ schema checked and migrated (pre phase) ─ identity ─ key ring
+    ─ registry of kinds sealed ─ outbox accepts ─ node row ─ worker loop claims
+
+Nothing in it depends on how much work is waiting: recovery happens beside traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+
+from tenure import __version__
+from tenure.clock import Clock, SystemClock
+from tenure.config import Settings, load
+from tenure.errors import ConfigInvalid, InvariantViolated, Unavailable, WrongKeyRing
+from tenure.ids import token
+from tenure.limits import HOUSEKEEPING_SECONDS, Durations
+from tenure.outbox.delivery import Delivery
+from tenure.outbox.http import HttpTransport
+from tenure.outbox.keyring import KeyRing, new_key
+from tenure.outbox.model import OutboxSettings
+from tenure.outbox.outbox import Outbox
+from tenure.spawn import Tasks
+from tenure.store.backend import Backend, BackendSettings, open_backend
+from tenure.store.identity import Mismatch, check_identity, claim_setting
+from tenure.telemetry.events import Event, Events
+from tenure.work.drain import Drain
+from tenure.work.kinds import seal
+from tenure.work.loop import WorkerLoop
+from tenure.work.node import Node, NodeHealth
+from tenure.work.pauses import Pauses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from tenure.ids import NodeId
+    from tenure.outbox.http import Transport
+    from tenure.work.drain import Drained, Draining
+    from tenure.work.kinds import Kind
+
+__all__ = ["Engine", "Health", "key_ring"]
+
+T = TypeVar("T")
+SENDING_OFF: Final = "off by deployment policy"
+USER_AGENT: Final = f"Tenure/{__version__}"
+_RING: Final = "key_ring"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What `/health` says: facts, no secrets."""
+
+    node: NodeHealth | None
+    off: str | None
+    """Why nothing is sent here although work is accepted; None when it is."""
+    draining: bool
+
+    @property
+    def ready(self) -> bool:
+        """Whether this process should be given traffic."""
+        return not self.draining and (self.node is None or not self.node.stalled)
+
+
+class Engine:
+    """Everything of one process: database, outbox, node and worker loop.
+
+    Use it as ``async with Engine(settings) as engine`` or by `start` and `stop`, on one
+    event loop. ``works=False`` opens the database and the outbox alone, as a command
+    that only asks does: no node, nothing is sent.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        works: bool = True,
+        clock: Clock | None = None,
+        durations: Durations | None = None,
+        transport: Transport | None = None,
+        events: Events | None = None,
+        pauses: Pauses | None = None,
+    ) -> None:
+        self.settings: Final = load() if settings is None else settings
+        self.clock: Final = clock or SystemClock()
+        self.durations: Final = durations or Durations.from_environment()
+        self.events: Final = events or Events()
+        self._works: Final = works
+        self._given_transport: Final = transport
+        self._pauses: Final = pauses or Pauses()
+        self._tasks: Final = Tasks(self._task_failed)
+        self._exits: Final = contextlib.AsyncExitStack()
+        self._backend: Backend | None = None
+        self._outbox: Outbox | None = None
+        self._loop: WorkerLoop | None = None
+        self._node: Node | None = None
+        self._drain: Drain | None = None
+        self._stopping = False
+
+    # --- what it offers --------------------------------------------------------------
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox. Raises InvariantViolated before `start`."""
+        return _started(self._outbox)
+
+    @property
+    def backend(self) -> Backend:
+        """The database. Raises InvariantViolated before `start`."""
+        return _started(self._backend)
+
+    @property
+    def node(self) -> NodeId | None:
+        """This process's current node id; None when it is no node."""
+        return None if self._node is None else self._node.id
+
+    def wake(self) -> None:
+        """Let the worker loop look for work now; from the event loop's thread."""
+        if self._loop is not None:
+            self._loop.signal.wake()
+
+    def health(self) -> Health:
+        """Return what a health page says."""
+        return Health(
+            node=None if self._node is None else self._node.health(),
+            off=None if self._loop is None else self._loop.off,
+            draining=self._stopping,
+        )
+
+    # --- start and stop --------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open everything; when a step fails, what was opened before is closed.
+
+        Raises ConfigInvalid, WrongKeyRing, SchemaOutOfRange or DatabaseUnavailable.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self._exits.aclose()
+            raise
+
+    async def _start(self) -> None:
+        settings = self.settings
+        synchronous = "full" if settings.sqlite_synchronous == "FULL" else "normal"
+        self._backend = backend = await open_backend(
+            settings.database_url,
+            BackendSettings(clock=self.clock, synchronous=synchronous),
+        )
+        self._exits.push_async_callback(backend.aclose)
+        await backend.migrate()
+        copied = await self._copy_of(backend)
+        ring = await key_ring(settings, backend)
+        self._outbox = outbox = Outbox(
+            backend,
+            outbox_settings(settings, self.durations),
+            ring,
+            self.clock,
+            bootstrap_key=_secret(settings),
+            sending=settings.sending,
+            accepted=self.wake,
+        )
+        outbox.start()
+        self._exits.push_async_callback(outbox.aclose)
+        if self._works:
+            await self._join(backend, ring, off=copied)
+
+    async def _copy_of(self, backend: Backend) -> str | None:
+        """Return why this database looks like a copy, which must send nothing."""
+        verdict = await backend.write(
+            partial(check_identity, deployment=self.settings.deployment)
+        )
+        if not isinstance(verdict, Mismatch):
+            return None
+        self.events.tell(Event.COPY, why=verdict.reason)
+        return f"this database looks like a copy ({verdict.reason}): adopt it first"
+
+    async def _join(self, backend: Backend, ring: KeyRing, *, off: str | None) -> None:
+        transport = self._given_transport or HttpTransport(clock=self.clock)
+        self._exits.push_async_callback(transport.aclose)
+        delivery = Delivery(
+            transport=transport,
+            ring=ring,
+            settings=outbox_settings(self.settings, self.durations),
+            clock=self.clock,
+            user_agent=USER_AGENT,
+        )
+        kinds = seal([cast("Kind", delivery)])  # its names are constants of its class
+        self._loop = loop = WorkerLoop(
+            backend,
+            kinds,
+            slots=self.settings.slots,
+            clock=self.clock,
+            durations=self.durations,
+            events=self.events,
+            pauses=self._pauses,
+        )
+        loop.off = SENDING_OFF if not self.settings.sending else off
+        self._node = node = Node(
+            backend,
+            loop,
+            name=f"{os.uname().nodename}:{os.getpid()}",
+            version=__version__,
+            serves=frozenset(kind.needs for kind in kinds.values()),
+            clock=self.clock,
+            durations=self.durations,
+            events=self.events,
+            pauses=self._pauses,
+        )
+        self._drain = Drain(
+            loop,
+            node,
+            seconds=self.durations.scaled(self.settings.drain_seconds),
+            clock=self.clock,
+            durations=self.durations,
+            events=self.events,
+        )
+        await node.open()
+        self._tasks.start(loop.run(), name="engine.loop")
+        self._tasks.start(self._keep_house(), name="engine.housekeeping")
+
+    async def stop(
+        self, *, told: Callable[[Draining], None] | None = None
+    ) -> Drained | None:
+        """Stop: what was accepted is committed, what is in flight finishes.
+
+        ``told`` is called once with both budgets before the wait begins. Returns how it
+        went, None when this engine was no node. Repeating it changes nothing.
+        """
+        if self._stopping:
+            return None
+        self._stopping = True
+        drained: Drained | None = None
+        try:
+            if self._drain is not None:
+                drained = await self._drain.run(told=told)
+            await self._tasks.cancel()
+        finally:
+            await self._exits.aclose()
+        return drained
+
+    def hurry(self) -> None:
+        """Cut what is in flight instead of waiting for it: the second signal."""
+        if self._drain is not None:
+            self._drain.hurry()
+
+    async def __aenter__(self) -> Self:
+        """Start, and return the engine."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+    # --- beside the loop -------------------------------------------------------------
+
+    async def _keep_house(self) -> None:
+        """Run the outbox's periodic pass, on at once while it finds something."""
+        every = self.durations.scaled(HOUSEKEEPING_SECONDS)
+        while True:
+            await self.clock.sleep(every)
+            try:
+                while await self.outbox.sweep():  # noqa: ASYNC110 - a batch each
+                    await asyncio.sleep(0)
+            except Unavailable as error:
+                self.events.tell(Event.HOUSEKEEPING_FAILED, why=str(error))
+            except Exception as error:  # noqa: BLE001 - tried again, never the end
+                self.events.tell(Event.HOUSEKEEPING_FAILED, error=error)
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        self.events.tell(Event.LOOP_FAILED, error=error, task=name)
+
+
+def outbox_settings(settings: Settings, durations: Durations) -> OutboxSettings:
+    """Return what a deployment's settings mean for its outbox."""
+    return OutboxSettings(
+        payload_max_bytes=settings.payload_max_bytes,
+        allow_networks=settings.allow_networks,
+        https_only=settings.https_only,
+        svix_headers=settings.svix_headers,
+        durations=durations,
+    )
+
+
+async def key_ring(settings: Settings, backend: Backend) -> KeyRing:
+    """Return the ring that opens this database's secrets.
+
+    Keys not given are read from ``<database>.keys`` beside a SQLite file, which is made
+    when it is missing. Raises ConfigInvalid on PostgreSQL without keys, WrongKeyRing
+    when the database was sealed with other keys.
+    """
+    keys = tuple(key.get_secret_value() for key in settings.secret_keys)
+    if not keys:
+        keys = await asyncio.to_thread(_keys_beside, backend)
+    ring = KeyRing(keys)
+    check = await backend.write(
+        partial(claim_setting, name=_RING, value=ring.check_value())
+    )
+    if not ring.opens(check):
+        raise WrongKeyRing(
+            "the secret keys do not open this database: give the ring it was used with"
+            " (TENURE_SECRET_KEYS, or the .keys file beside SQLite's)"
+        )
+    return ring
+
+
+def _keys_beside(backend: Backend) -> tuple[str, ...]:
+    if backend.dialect != "sqlite" or backend.url.database is None:
+        raise ConfigInvalid(
+            "TENURE_SECRET_KEYS is not set, and several machines must share one ring:"
+            f" here is a fresh key, keep it safe: {new_key()}"
+        )
+    database = Path(backend.url.database).absolute()
+    path = database.with_name(f"{database.name}.keys")
+    if not path.exists():
+        draft = path.with_name(f"{path.name}.{token(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(new_key() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # Whoever links first wins: two processes at a first start share one ring.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return tuple(path.read_text("ascii").split())
+
+
+def _secret(settings: Settings) -> str | None:
+    key = settings.bootstrap_key
+    return None if key is None else key.get_secret_value()
+
+
+def _started(part: T | None) -> T:
+    if part is None:
+        msg = "the engine is not started: use `async with` or `await start()` first"
+        raise InvariantViolated(msg)
+    return part
