@@ -182,6 +182,7 @@ CLIENT_SECONDS: Final = 30.0  # one call of the command line to the server
 SEND_WAIT_SECONDS: Final = 20.0  # `tenure send` waits so long for an answer
 WATCH_SECONDS: Final = 0.25  # between two looks of a command that waits
 TAIL_SECONDS: Final = 1.0  # between two looks of `messages tail`
+HTTP_STOP_SECONDS: Final = 2.0  # for answers under way, before and after the drain
 CHILD_BACKOFF_MIN_SECONDS: Final = 0.5  # before a process of `serve` that died returns
 CHILD_BACKOFF_MAX_SECONDS: Final = 15.0  # it doubles up to here
 CHILD_HEALTHY_SECONDS: Final = 60.0  # a process that ran so long starts afresh at once

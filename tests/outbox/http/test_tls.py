@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 
+import psutil
 import pytest
 
 from tenure.outbox.http import Cause, Failure, HttpTransport, Phase, Response
@@ -207,3 +208,31 @@ def test_no_context_goes_below_tls_1_2() -> None:
 
     for context in asyncio.run(both()):
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+async def test_a_send_cancelled_at_any_turn_of_the_loop_leaves_no_socket_open(
+    trusting: HttpTransport, signer: Authority
+) -> None:
+    process = psutil.Process()
+    async with serving(answering(OK), tls=signer.server()) as server:
+        request = post(f"https://localhost:{server.port}/")
+        await trusting.send(request, policy(verify_tls=False))  # opens what stays open
+        before = ours_to(process, server.port)
+        answers = 0
+        for turns in range(60):
+            task = asyncio.create_task(trusting.send(request, policy()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            [outcome] = await asyncio.gather(task, return_exceptions=True)
+            answers += isinstance(outcome, Response)
+            assert isinstance(outcome, Response | asyncio.CancelledError)
+        async with asyncio.timeout(5):
+            # Sockets close some turns of the loop later.
+            while ours_to(process, server.port) - before > min(answers, 1):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+
+def ours_to(process: psutil.Process, port: int) -> int:
+    connections = process.net_connections("tcp")
+    return sum(1 for c in connections if c.raddr and c.raddr[1] == port)

@@ -98,8 +98,9 @@ class Connection(asyncio.Protocol):
         """Whether it is open and all that was written has left."""
         transport = self._transport
         return (
-            self.is_open
+            not self._ended
             and transport is not None
+            and not transport.is_closing()
             and transport.get_write_buffer_size() == 0
         )
 
