@@ -9,14 +9,18 @@ from hypothesis import strategies as st
 
 from tenure.errors import DatabaseUnavailable, Draining, InvariantViolated, QueueFull
 from tenure.limits import COMMIT_RETRIES_MAX
+from tenure.store.backend import open_backend
 from tenure.store.batching import Batcher
 from tenure.store.contract import CommitUnknown, RowsLocked
+from tenure.store.schema import setting
+from tests.proxy import proxied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tenure.store.contract import Backend
     from tenure.store.tx import Tx
+    from tests.databases import PostgresServer
 
 DEADLINE_SECONDS = 20.0
 
@@ -367,3 +371,34 @@ async def test_a_batch_on_a_real_database_loses_only_its_bad_item(
     kept = await backend.read(lambda tx: [row.name for row in tx.all(query)])
     assert kept == ["a", "b", "c", "d"]
     assert sum(isinstance(answer, Exception) for answer in answers) == 1
+
+
+@pytest.mark.parametrize("mode", ["pass", "cut at commit", "cut before commit"])
+async def test_a_lost_commit_answer_costs_no_caller_its_answer(
+    mode: str, postgres_server: PostgresServer, postgres_database: str
+) -> None:
+    async with proxied(postgres_server) as proxy, asyncio.timeout(DEADLINE_SECONDS):
+        url = postgres_server.database_by_port(postgres_database, proxy.port)
+        backend = await open_backend(url)
+        proxy.mode, proxy.commits = mode, 0
+
+        async def run(items: list[str]) -> list[str]:
+            if proxy.commits:
+                proxy.mode = "pass"
+            rows = [{"name": i, "value": b"", "updated_at": 0} for i in items]
+            await backend.write(
+                lambda tx: tx.insert(setting, rows, on_conflict="nothing")
+            )
+            return items
+
+        made = Batcher[str, str](run, key=str, unknown_pause_seconds=0.0)
+        made.start()
+        answers = await together(made, *"abc")
+        await made.aclose()
+        kept = await backend.read(
+            lambda tx: [row.name for row in tx.all("SELECT name FROM setting")]
+        )
+        await backend.aclose()
+    assert answers == list("abc")
+    assert sorted(kept) == list("abc")
+    assert proxy.commits == (1 if mode == "pass" else 2)
