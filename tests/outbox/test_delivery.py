@@ -1,0 +1,634 @@
+"""Delivery: what goes over the wire, what comes of it, and what is never sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from standardwebhooks import Webhook
+
+from tenure.clock import US, SystemClock
+from tenure.ids import Random
+from tenure.kernel.commands import Answer, Failed, Parked, Succeeded
+from tenure.outbox.http import Failure, Policy, Request, Response, Timings
+from tenure.outbox.keyring import KeyRing, new_key
+from tenure.outbox.model import (
+    Application,
+    Attempt,
+    AttemptStatus,
+    EndpointPatch,
+    EndpointSettings,
+    OutboxSettings,
+    SecretRotation,
+)
+from tenure.outbox.outbox import Outbox
+from tenure.store.backend import Backend
+from tests.outbox.http.servers import OK, answering, answering_then_close, serving
+from tests.outbox.sending import (
+    LOCAL,
+    Permit,
+    Sender,
+    local,
+    open_sender,
+    sending,
+)
+from tests.outbox.world import (
+    ONE,
+    accept,
+    count,
+    make_app,
+    make_endpoint,
+    rows,
+    run,
+)
+
+
+@pytest.fixture
+def settings() -> OutboxSettings:
+    return LOCAL
+
+
+@pytest_asyncio.fixture
+async def sender(backend: Backend, ring: KeyRing) -> AsyncIterator[Sender]:
+    async with sending(backend, ring) as made:
+        yield made
+
+
+class Scripted:
+    """A transport that answers what it is told and keeps what it was given."""
+
+    def __init__(self, *answers: Response | Failure) -> None:
+        self.answers = list(answers)
+        self.requests: list[Request] = []
+        self.policies: list[Policy] = []
+
+    async def send(
+        self, request: Request, policy: Policy, before_write: Any = None
+    ) -> Response | Failure:
+        if before_write is not None and not before_write():
+            return failure("fenced", began=False)
+        self.requests.append(request)
+        self.policies.append(policy)
+        return self.answers.pop(0)
+
+    async def aclose(self) -> None:
+        return None
+
+
+TIMINGS = Timings(dns=None, connect=1, tls=None, first_byte=2, total=3)
+
+
+def response(status: int, *headers: tuple[bytes, bytes]) -> Response:
+    return Response(
+        status=status,
+        headers=headers,
+        body=b"body",
+        truncated=False,
+        http_version="1.1",
+        address="127.0.0.1",
+        tls_version=None,
+        reused=False,
+        timings=TIMINGS,
+    )
+
+
+def failure(cause: str, **changes: Any) -> Failure:
+    from tenure.outbox.http import Cause, Phase
+
+    fields: dict[str, Any] = {
+        "cause": Cause(cause),
+        "phase": Phase.CONNECT,
+        "detail": "told so",
+        "address": None,
+        "reused": False,
+        "began": True,
+        "bytes_received": False,
+        "timings": TIMINGS,
+    }
+    return Failure(**(fields | changes))
+
+
+def parse(request: bytes) -> tuple[dict[str, str], bytes]:
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    pairs = (line.split(": ", 1) for line in lines)
+    return {name.lower(): value for name, value in pairs}, body
+
+
+async def only_attempt(outbox: Outbox, app: Application, message: str) -> Attempt:
+    page = await outbox.list_attempts_by_message(ONE, app.id, message)
+    (found,) = page.data
+    return found
+
+
+async def test_a_message_arrives_signed_with_its_exact_bytes(
+    outbox: Outbox, sender: Sender
+) -> None:
+    body = '{"b": 1e400,"a":"\u2028😀","n":9223372036854775808}'.encode()
+    async with serving(answering(OK)) as server:
+        app = await make_app(outbox)
+        endpoint = await make_endpoint(
+            outbox, app, server.url, headers={"X-Own": "one", "X-Both": "endpoint"}
+        )
+        accepted = await accept(outbox, app, body=body, headers={"x-both": "message"})
+        (ran,) = await sender.work_off()
+        assert ran.result == Succeeded()
+        headers, sent = parse(server.requests[0])
+        assert sent == body
+        assert headers["webhook-id"] == accepted.message.id
+        assert headers["tenure-attempt"] == "1"
+        assert headers["content-type"] == "application/json"
+        assert (headers["x-own"], headers["x-both"]) == ("one", "message")
+        secret = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
+        Webhook(secret).verify(sent.decode(), headers)
+        attempt = await only_attempt(outbox, app, accepted.message.id)
+        assert (attempt.status, attempt.status_code) == (AttemptStatus.SUCCESS, 200)
+        assert attempt.response_body == b"ok"
+        assert attempt.url == server.url
+        assert attempt.endpoint == endpoint.id
+        assert attempt.address is not None
+        masked = dict(attempt.request_headers)
+        assert masked["X-Own"] == "***"
+        assert masked["webhook-id"] == accepted.message.id
+
+
+async def test_user_info_is_sent_as_basic_auth_and_never_shown(
+    outbox: Outbox, sender: Sender, backend: Backend
+) -> None:
+    async with serving(answering(OK)) as server:
+        app = await make_app(outbox)
+        url = server.url.replace("http://", "http://me:s3cret@")
+        endpoint = await make_endpoint(outbox, app, url)
+        assert "s3cret" not in endpoint.url
+        accepted = await accept(outbox, app)
+        await sender.work_off()
+        headers, _ = parse(server.requests[0])
+        assert headers["authorization"] == "Basic bWU6czNjcmV0"
+        attempt = await only_attempt(outbox, app, accepted.message.id)
+        assert "s3cret" not in repr(attempt)
+        for table in ("endpoint", "exchange", "work", "attempt"):
+            assert "s3cret" not in repr(await rows(backend, f"SELECT * FROM {table}"))
+        # Writing back what was read keeps what is stored.
+        await outbox.patch_endpoint(
+            ONE, app.id, endpoint.id, EndpointPatch(url=endpoint.url)
+        )
+        await accept(outbox, app)
+        await sender.work_off()
+        assert parse(server.requests[1])[0]["authorization"] == "Basic bWU6czNjcmV0"
+
+
+async def test_case_41_a_retry_goes_to_the_edited_url_and_the_attempt_keeps_the_old(
+    outbox: Outbox, sender: Sender, backend: Backend
+) -> None:
+    broken = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+    async with serving(answering(broken)) as old, serving(answering(OK)) as new:
+        app = await make_app(outbox)
+        endpoint = await make_endpoint(outbox, app, old.url)
+        accepted = await accept(outbox, app)
+        await sender.work_off()
+        await outbox.patch_endpoint(
+            ONE, app.id, endpoint.id, EndpointPatch(url=new.url)
+        )
+        await run(backend, "UPDATE work SET due_at = 1")
+        await sender.work_off()
+        assert (len(old.requests), len(new.requests)) == (1, 1)
+        page = await outbox.list_attempts_by_message(ONE, app.id, accepted.message.id)
+        assert [(each.url, each.status_code) for each in page.data] == [
+            (new.url, 200),
+            (old.url, 500),
+        ]
+        assert [each.number for each in page.data] == [2, 1]
+
+
+async def test_case_42_a_rotation_signs_with_both_secrets_and_then_with_one(
+    outbox: Outbox, sender: Sender, backend: Backend
+) -> None:
+    async with serving(answering(OK)) as server:
+        app = await make_app(outbox)
+        endpoint = await make_endpoint(outbox, app, server.url)
+        former = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
+        await outbox.rotate_endpoint_secret(
+            ONE, app.id, endpoint.id, SecretRotation(grace_seconds=60)
+        )
+        current = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
+        assert current != former
+        await accept(outbox, app)
+        await sender.work_off()
+        headers, body = parse(server.requests[0])
+        assert len(headers["webhook-signature"].split()) == 2
+        for secret in (former, current):
+            Webhook(secret).verify(body.decode(), headers)
+        await outbox.rotate_endpoint_secret(
+            ONE, app.id, endpoint.id, SecretRotation(grace_seconds=0)
+        )
+        backend.clock_offset_us = 61 * US
+        await accept(outbox, app)
+        await sender.work_off()
+        headers, body = parse(server.requests[1])
+        assert len(headers["webhook-signature"].split()) == 1
+        newest = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
+        Webhook(newest).verify(body.decode(), headers)
+
+
+async def test_a_secret_that_does_not_open_parks_the_row_and_sends_nothing(
+    outbox: Outbox, backend: Backend
+) -> None:
+    async with serving(answering(OK)) as server:
+        app = await make_app(outbox)
+        await make_endpoint(outbox, app, server.url)
+        await accept(outbox, app)
+        async with sending(backend, KeyRing([new_key()])) as stranger:
+            (ran,) = await stranger.work_off()
+        assert ran.result == Parked(reason="secret does not open with this key ring")
+        assert server.requests == []
+        assert await rows(backend, "SELECT state FROM work") == [{"state": "parked"}]
+
+
+async def test_case_6_a_row_that_cannot_be_decoded_is_parked_and_its_neighbours_sent(
+    outbox: Outbox, sender: Sender, backend: Backend
+) -> None:
+    async with serving(answering(OK)) as server:
+        app = await make_app(outbox)
+        await make_endpoint(outbox, app, server.url)
+        good = [await accept(outbox, app) for _ in range(3)]
+        bad = await accept(outbox, app, headers={"x-a": "b"})
+        gone = await accept(outbox, app)
+        await run(
+            backend,
+            "UPDATE message SET headers = '{broken' WHERE id = :id",
+            id=bad.message.id,
+        )
+        await run(
+            backend,
+            "UPDATE payload SET body = NULL, expunged_at = 1 WHERE message = :id",
+            id=gone.message.id,
+        )
+        claimed = await sender.claim()
+        loaded = await sender.load(claimed)
+        reasons = {
+            each.work.subject: found.reason
+            for each, found in zip(claimed, loaded, strict=True)
+            if isinstance(found, Parked)
+        }
+        assert set(reasons) == {bad.message.id, gone.message.id}
+        assert reasons[bad.message.id].startswith("undecodable: ")
+        assert reasons[gone.message.id] == "payload expunged"
+        for each in claimed:
+            await sender.settle(each, await sender.send(each))
+        sent = {parse(request)[0]["webhook-id"] for request in server.requests}
+        assert sent == {each.message.id for each in good}
+
+
+async def test_a_fenced_send_is_released_and_nothing_is_written(
+    outbox: Outbox, sender: Sender
+) -> None:
+    async with serving(answering(OK)) as server:
+        app = await make_app(outbox)
+        await make_endpoint(outbox, app, server.url)
+        await accept(outbox, app)
+        (claimed,) = await sender.claim()
+        permit = sender.permit(claimed, yes=False)
+        ran = await sender.send(claimed, permit)
+        assert (ran.released, permit.asked) == (True, 1)
+        late = await sender.send(claimed, Permit(deadline=sender.clock.monotonic()))
+        assert late.released
+        assert server.requests == []
+        control = await sender.send(claimed)
+        assert not control.released
+        assert len(server.requests) == 1
+
+
+async def test_a_410_disables_the_endpoint_and_keeps_its_backlog(
+    outbox: Outbox, sender: Sender, backend: Backend
+) -> None:
+    gone = b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"
+    async with serving(answering(gone)) as server:
+        app = await make_app(outbox)
+        endpoint = await make_endpoint(outbox, app, server.url)
+        first = await accept(outbox, app)
+        (ran,) = await sender.work_off()
+        assert isinstance(ran.result, Failed)
+        assert ran.result.retry_at is None
+        found = await outbox.get_endpoint(ONE, app.id, endpoint.id)
+        assert (found.disabled, found.disabled_why) == (True, "gone")
+        second = await accept(outbox, app)
+        assert await sender.claim() == []
+        explained = await outbox.explain(ONE, second.message.id)
+        assert explained.deliveries[0].why == "the endpoint is disabled (gone)"
+        explained = await outbox.explain(ONE, first.message.id)
+        assert explained.deliveries[0].code == "dead"
+        await outbox.patch_endpoint(
+            ONE, app.id, endpoint.id, EndpointPatch(disabled=False)
+        )
+        found = await outbox.get_endpoint(ONE, app.id, endpoint.id)
+        assert (found.disabled, found.disabled_why) == (False, None)
+        assert len(await sender.claim()) == 1
+
+
+async def test_case_2a_a_late_410_leaves_the_endpoint_and_the_new_claim_unchanged(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    endpoint = await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(response(410)), name="a")
+    (held,) = await a.claim()
+    late = await a.send(held)
+    await a.lose()
+    b = await open_sender(backend, ring, Scripted(response(200)), name="b")
+    (again,) = await b.claim()
+    before = await rows(backend, "SELECT * FROM work")
+    assert await a.settle(held, late) is Answer.LOST
+    assert await rows(backend, "SELECT * FROM work") == before
+    found = await outbox.get_endpoint(ONE, app.id, endpoint.id)
+    assert not found.disabled
+    assert await b.settle(again, await b.send(again)) is Answer.APPLIED
+    page = await outbox.list_attempts_by_endpoint(ONE, app.id, endpoint.id)
+    assert [(each.outcome, each.status_code) for each in page.data] == [
+        ("succeeded", 200),
+        ("failed", 410),
+    ]
+
+
+async def test_case_2a_control_the_same_410_in_time_disables_the_endpoint(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    endpoint = await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(response(410)), name="a")
+    (held,) = await a.claim()
+    assert await a.settle(held, await a.send(held)) is Answer.APPLIED
+    assert (await outbox.get_endpoint(ONE, app.id, endpoint.id)).disabled
+
+
+async def test_a_410_of_a_url_that_was_changed_meanwhile_disables_nothing(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    endpoint = await make_endpoint(outbox, app, "http://127.0.0.1:9/old")
+    await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(response(410)))
+    (held,) = await a.claim()
+    ran = await a.send(held)
+    await outbox.patch_endpoint(
+        ONE, app.id, endpoint.id, EndpointPatch(url="http://127.0.0.1:9/new")
+    )
+    assert await a.settle(held, ran) is Answer.APPLIED
+    found = await outbox.get_endpoint(ONE, app.id, endpoint.id)
+    assert not found.disabled
+    assert await rows(backend, "SELECT state FROM lane") == [{"state": "open"}]
+
+
+async def test_a_410_never_reopens_or_pauses_the_lane_of_a_deleted_endpoint(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    endpoint = await make_endpoint(outbox, app, "http://127.0.0.1:9/old")
+    await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(response(410)))
+    (held,) = await a.claim()
+    ran = await a.send(held)
+    await outbox.delete_endpoint(ONE, app.id, endpoint.id)
+    await a.settle(held, ran)
+    assert await rows(backend, "SELECT state FROM lane") == [{"state": "deleted"}]
+    assert await rows(backend, "SELECT state FROM work") == [{"state": "cancelled"}]
+
+
+async def test_a_lost_attempt_is_listed_as_failed_with_that_reason(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    endpoint = await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    accepted = await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted())
+    await a.claim()
+    await a.lose()
+    attempt = await only_attempt(outbox, app, accepted.message.id)
+    assert (attempt.status, attempt.outcome) == (AttemptStatus.FAIL, "lost")
+    assert (attempt.status_code, attempt.response_body) == (0, None)
+    assert attempt.url == endpoint.url
+    assert attempt.reason
+
+
+async def test_at_most_once_a_lost_attempt_is_dead_with_its_outcome_unknown(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(
+        outbox,
+        app,
+        "http://127.0.0.1:9/hook",
+        settings=EndpointSettings(at_most_once=True),
+    )
+    accepted = await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted())
+    await a.claim()
+    await a.lose()
+    explained = await outbox.explain(ONE, accepted.message.id)
+    assert (explained.deliveries[0].code, explained.deliveries[0].why) == (
+        "dead",
+        "outcome unknown",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "charged", "counts", "again"),
+    [
+        (response(500), True, True, True),
+        (response(408), True, True, True),
+        (response(429), False, True, True),
+        (response(503, (b"retry-after", b"5")), False, True, True),
+        (response(404), True, True, False),
+        (response(302, (b"location", b"http://10.0.0.1/")), True, True, False),
+        (failure("refused"), True, True, True),
+        (failure("timeout"), True, True, True),
+        (failure("reset", reused=True), False, False, True),
+        (failure("reset", reused=False), True, True, True),
+    ],
+)
+async def test_an_answer_becomes_the_verdict_of_the_table(
+    outbox: Outbox,
+    ring: KeyRing,
+    backend: Backend,
+    answer: Response | Failure,
+    charged: bool,
+    counts: bool,
+    again: bool,
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    accepted = await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(answer))
+    (ran,) = await a.work_off()
+    result = ran.result
+    assert isinstance(result, Failed)
+    assert (result.charged, result.counts_try) == (charged, counts)
+    assert (result.retry_at is not None) == again
+    attempt = await only_attempt(outbox, app, accepted.message.id)
+    if isinstance(answer, Response):
+        assert (attempt.status_code, attempt.cause) == (answer.status, None)
+        assert attempt.response_headers == tuple(
+            (name.decode(), value.decode()) for name, value in answer.headers
+        )
+    else:
+        assert (attempt.status_code, attempt.cause) == (0, answer.cause)
+
+
+async def test_the_retry_instant_follows_the_databases_clock_not_the_nodes(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    """A node an hour ahead must not send its retries an hour late."""
+
+    class Wrong(SystemClock):
+        def wall_us(self) -> int:
+            return super().wall_us() + 3600 * US
+
+    app = await make_app(outbox)
+    await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(response(500)))
+    from tenure.outbox.delivery import Delivery
+
+    a.kind = Delivery(
+        transport=Scripted(response(500)),
+        ring=ring,
+        settings=LOCAL,
+        clock=Wrong(),
+        user_agent="t",
+    )
+    (claimed,) = await a.claim()
+    ran = await a.send(claimed)
+    assert isinstance(ran.result, Failed)
+    assert ran.result.retry_at is not None
+    assert claimed.work.claimed_at is not None
+    wait = (ran.result.retry_at - claimed.work.claimed_at) / US
+    assert 3.9 <= wait <= 7, "5 s ± 20 % after the claim"
+
+
+async def test_the_schedule_ends_with_the_row_dead_and_the_last_reason(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(
+        outbox,
+        app,
+        "http://127.0.0.1:9/hook",
+        settings=EndpointSettings(retry_seconds=(0.0, 0.0, 0.0)),
+    )
+    accepted = await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(*[response(500)] * 3))
+    for _ in range(3):
+        assert len(await a.work_off()) == 1
+    assert await a.claim() == []
+    explained = await outbox.explain(ONE, accepted.message.id)
+    assert explained.deliveries[0].why == "exhausted: status_500"
+    assert [each.number for each in explained.deliveries[0].attempts] == [1, 2, 3]
+
+
+async def test_an_expired_message_is_dead_and_not_sent_unless_somebody_asks(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    endpoint = await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    accepted = await accept(outbox, app, expires_at=1)
+    transport = Scripted(response(200))
+    a = await open_sender(backend, ring, transport)
+    (ran,) = await a.work_off()
+    assert isinstance(ran.result, Failed)
+    assert (ran.result.retry_at, ran.result.reason) == (None, "expired")
+    assert transport.requests == []
+    await outbox.resend(ONE, app.id, accepted.message.id, endpoint.id)
+    (ran,) = await a.work_off()
+    assert ran.result == Succeeded()
+
+
+async def test_the_endpoints_own_settings_shape_the_request_and_its_bounds(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(
+        outbox,
+        app,
+        "https://127.0.0.1:9/hook",
+        settings=EndpointSettings(
+            timeout_seconds=3.0,
+            method="PUT",
+            insecure=True,
+            allow_networks=("10.0.0.0/8",),
+            svix_headers=True,
+            retry_statuses=(404,),
+        ),
+    )
+    await accept(outbox, app, content_type="text/plain", body=b"hello")
+    transport = Scripted(response(404))
+    a = await open_sender(backend, ring, transport, local(request_seconds=15.0))
+    (claimed,) = await a.claim()
+    assert claimed.deadline_us == 3 * US
+    ran = await a.send(claimed)
+    assert isinstance(ran.result, Failed)
+    assert ran.result.retry_at is not None
+    (request,), (policy,) = transport.requests, transport.policies
+    headers = {name.decode(): value.decode() for name, value in request.headers}
+    assert request.method == "PUT"
+    assert headers["content-type"] == "text/plain"
+    assert headers["svix-id"] == headers["webhook-id"]
+    assert policy.deadline_seconds == 3.0
+    assert not policy.verify_tls
+    assert "10.0.0.0/8" in {str(each) for each in policy.allow_networks}
+    (late,) = await a.load([claimed])
+    transport.answers.append(response(200))
+    soon = Permit(deadline=a.clock.monotonic() + 1.0)
+    assert not isinstance(late, Parked)
+    await a.kind.run(late, soon)
+    assert transport.policies[1].deadline_seconds <= 1.0
+
+
+async def test_random_bytes_in_answers_are_kept_and_break_nothing(
+    outbox: Outbox, sender: Sender
+) -> None:
+    rng = Random(7)
+    noise = bytes(rng.randrange(256) for _ in range(500))
+    head = b"HTTP/1.1 200 OK\r\nX-Odd: \xff\xfe\xe9\r\nContent-Length: 500\r\n\r\n"
+    async with serving(answering_then_close(head + noise)) as server:
+        app = await make_app(outbox)
+        await make_endpoint(outbox, app, server.url)
+        accepted = await accept(outbox, app)
+        await sender.work_off()
+        attempt = await only_attempt(outbox, app, accepted.message.id)
+        assert attempt.response_body == noise
+        odd = dict(attempt.response_headers)["X-Odd"]
+        assert odd.encode("latin-1") == b"\xff\xfe\xe9"
+
+
+async def test_a_second_settle_of_one_claim_adds_no_second_exchange(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(response(200)))
+    (claimed,) = await a.claim()
+    ran = await a.send(claimed)
+    assert await a.settle(claimed, ran) is Answer.APPLIED
+    assert await a.settle(claimed, ran) is not Answer.APPLIED
+    assert await count(backend, "exchange") == await count(backend, "attempt") == 1
+
+
+async def test_many_sends_at_once_do_not_mix_up_their_messages(
+    outbox: Outbox, sender: Sender
+) -> None:
+    async with serving(answering(OK)) as server:
+        app = await make_app(outbox)
+        await make_endpoint(outbox, app, server.url)
+        sent = {
+            (await accept(outbox, app, body=b"%d" % n)).message.id: b"%d" % n
+            for n in range(20)
+        }
+        claimed = await sender.claim()
+        await asyncio.gather(*(sender.send(each) for each in claimed))
+        got = [parse(request) for request in server.requests]
+        assert {head["webhook-id"]: body for head, body in got} == sent
