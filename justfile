@@ -48,7 +48,7 @@ crash *args:
 
 # Simulate many seeds of the whole machine, looking for new failures.
 sim *args:
-    HYPOTHESIS_PROFILE=lab pytest -q -m "simulation or not simulation" tests/simulation tests/kernel "$@"
+    HYPOTHESIS_PROFILE=lab pytest -q -m "simulation or not simulation" tests/simulation "$@"
 
 # Take one guard out of a copy of the source at a time and name the tests that go red.
 ablate *args:

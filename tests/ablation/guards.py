@@ -18,7 +18,7 @@ class Guard:
     tests: tuple[str, ...]
 
 
-MACHINE = "tests/kernel/test_machine.py"
+MACHINE = "tests/simulation/test_kernel.py"
 
 GUARDS: Final = (
     Guard(

@@ -39,7 +39,7 @@ from tenure.kernel.states import (
     Work,
 )
 from tenure.store.claims import CERTAIN, OPERATOR, SILENCE, NewWork
-from tests.kernel.worlds import TENANT, Given, World
+from tests.simulation.worlds import TENANT, Given, World
 
 SECOND = 1_000_000
 

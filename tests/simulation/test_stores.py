@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tenure.store.backend import Backend
-from tests.kernel.machine import WorkMachine
-from tests.kernel.worlds import TwinWorld, World
+from tests.simulation.machine import WorkMachine
+from tests.simulation.worlds import TwinWorld, World
 
 
 @pytest.mark.timeout(600)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-from tests.kernel.machine import WorkMachine
-from tests.kernel.worlds import MemoryWorld, World
+from tests.simulation.machine import WorkMachine
+from tests.simulation.worlds import MemoryWorld, World
 
 
 class KernelMachine(WorkMachine):
