@@ -30,12 +30,17 @@ class Permit:
     """A guard that says yes until it is told otherwise."""
 
     deadline: float
+    deadline_at: int = 0
     yes: bool = True
     asked: int = 0
 
     def may_begin(self) -> bool:
         self.asked += 1
         return self.yes
+
+    def instant(self) -> int:
+        left = self.deadline - SystemClock().monotonic()
+        return self.deadline_at - round(left * US)
 
 
 @dataclass
@@ -60,7 +65,12 @@ class Sender:
     def permit(self, claimed: Claimed, *, yes: bool = True) -> Permit:
         """A guard whose deadline is the claim's, by this process's clock."""
         left = claimed.deadline_us / US
-        return Permit(deadline=self.clock.monotonic() + left, yes=yes)
+        assert claimed.work.deadline_at is not None
+        return Permit(
+            deadline=self.clock.monotonic() + left,
+            deadline_at=claimed.work.deadline_at,
+            yes=yes,
+        )
 
     async def send(self, claimed: Claimed, permit: Permit | None = None) -> Ran:
         """Load and run one claim; a row that cannot run is answered as parked."""

@@ -5,9 +5,10 @@ secrets, bounds) is remembered under that version and read again when it rose, s
 attempt uses what was last saved, and the exchange keeps what was used. What cannot be
 tried is parked with the reason; nothing is ever sent unsigned.
 
-Instants that the store will compare are counted by the database's clock: the claim's
-deadline is known by both clocks, so the distance to it turns one into the other, and a
-node whose own clock is wrong retries at the right time all the same.
+Instants that the store will compare are asked of the guard, which counts by the
+database's clock: a node whose own clock is wrong retries at the right time all the same.
+The signature's timestamp is this node's wall clock, because receivers compare it with
+theirs.
 """
 
 from __future__ import annotations
@@ -114,10 +115,6 @@ class Exchange:
 class Delivery:
     """Sends messages through a transport; one object for all lanes of a node."""
 
-    name: Final = KIND
-    needs: Final = KIND
-    late_success: Final = True
-
     __slots__ = ("_clock", "_known", "_lock", "_ring", "_settings", "_transport", "_ua")
 
     def __init__(
@@ -138,6 +135,21 @@ class Delivery:
             OrderedDict()
         )
         self._lock: Final = Lock()
+
+    @property
+    def name(self) -> str:
+        """The kind of its rows."""
+        return KIND
+
+    @property
+    def needs(self) -> str:
+        """What its lanes ask of a node."""
+        return KIND
+
+    @property
+    def late_success(self) -> bool:
+        """A receiver that has the message is never sent it again by us."""
+        return True
 
     def load(self, tx: Tx, claims: Sequence[Claimed]) -> Sequence[Loaded]:
         """Read messages, payloads and stale configurations of a batch of claims."""
@@ -164,7 +176,7 @@ class Delivery:
         left = guard.deadline - self._clock.monotonic()
         if left <= 0:
             return Ran(result=commands.Cut(), released=True)
-        now = self._database_now(claimed, guard)
+        now = guard.instant()
         if job.expires_at is not None and job.expires_at <= now:
             return Ran(result=_dead("expired"))
         try:
@@ -309,7 +321,7 @@ class Delivery:
         self, claimed: Claimed, job: Job, answer: Response | Failure, guard: Guard
     ) -> tuple[commands.Result, bool]:
         """Return what becomes of the row, and whether the endpoint said it is gone."""
-        now, work = self._database_now(claimed, guard), claimed.work
+        now, work = guard.instant(), claimed.work
         verdict = outcome.decide(
             _answer(answer),
             job.target.retries,
@@ -338,12 +350,6 @@ class Delivery:
                 )
             case _:
                 assert_never(verdict)
-
-    def _database_now(self, claimed: Claimed, guard: Guard) -> int:
-        deadline_at = claimed.work.deadline_at
-        if deadline_at is None:
-            return self._clock.wall_us()
-        return deadline_at - round((guard.deadline - self._clock.monotonic()) * US)
 
 
 def _prepare(
@@ -465,16 +471,22 @@ def _disable_gone(lane: int, version: int) -> tuple[Write, ...]:
 
 
 _GONE: Final = (
-    ("UPDATE lane SET state = 'paused', reason = 'disabled: gone',"
-    " version = version + 1"
-    " WHERE id = :lane AND version = :version AND state = 'open'"),
-    ("UPDATE endpoint SET disabled = true, disabled_why = 'gone'"
-    " WHERE lane = :lane AND NOT disabled AND EXISTS"
-    " (SELECT 1 FROM lane l WHERE l.id = :lane AND l.version = :version + 1"
-    "  AND l.state = 'paused')"),
-    ("UPDATE application SET config_version = config_version + 1"
-    " WHERE id = (SELECT app FROM endpoint WHERE lane = :lane) AND EXISTS"
-    " (SELECT 1 FROM lane l WHERE l.id = :lane AND l.version = :version + 1"
-    "  AND l.state = 'paused')"),
+    (
+        "UPDATE lane SET state = 'paused', reason = 'disabled: gone',"
+        " version = version + 1"
+        " WHERE id = :lane AND version = :version AND state = 'open'"
+    ),
+    (
+        "UPDATE endpoint SET disabled = true, disabled_why = 'gone'"
+        " WHERE lane = :lane AND NOT disabled AND EXISTS"
+        " (SELECT 1 FROM lane l WHERE l.id = :lane AND l.version = :version + 1"
+        "  AND l.state = 'paused')"
+    ),
+    (
+        "UPDATE application SET config_version = config_version + 1"
+        " WHERE id = (SELECT app FROM endpoint WHERE lane = :lane) AND EXISTS"
+        " (SELECT 1 FROM lane l WHERE l.id = :lane AND l.version = :version + 1"
+        "  AND l.state = 'paused')"
+    ),
 )
 """Pause the lane, mark the endpoint, let route tables be read again."""
