@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from tenure.config import Settings
 from tenure.engine import SENDING_OFF, Engine
@@ -37,14 +38,14 @@ class Sink:
         self.requests.append(request)
         return Response(
             status=204,
-            reason=b"No Content",
+            http_version="1.1",
             headers=(),
             body=b"",
             truncated=False,
             reused=False,
             address="203.0.113.1",
             tls_version=None,
-            timings=Timings(),
+            timings=Timings(dns=None, connect=None, tls=None, first_byte=1, total=1),
         )
 
     async def aclose(self) -> None:
@@ -53,7 +54,7 @@ class Sink:
 
 @pytest.fixture
 def settings(database_url: str) -> Settings:
-    return Settings(database_url=database_url, secret_keys=(new_key(),))
+    return Settings(database_url=database_url, secret_keys=(SecretStr(new_key()),))
 
 
 async def send_one(engine: Engine) -> None:
@@ -61,7 +62,7 @@ async def send_one(engine: Engine) -> None:
     app = await outbox.create_application(DEFAULT, ApplicationIn(name="a"))
     endpoint = EndpointIn(url="https://example.com/hook")
     await outbox.create_endpoint(DEFAULT, app.value.id, endpoint)
-    message = NewMessage(event_type="a.b", payload=b'{"a":1}')
+    message = NewMessage(event_type="a.b", body=b'{"a":1}')
     await outbox.accept(DEFAULT, app.value.id, message)
 
 
@@ -118,15 +119,11 @@ async def test_other_secret_keys_than_at_first_use_are_refused(
 ) -> None:
     async with Engine(settings, works=False):
         pass
-    other = settings.model_copy(update={"secret_keys": (new_key_secret(),)})
+    other = settings.model_copy(update={"secret_keys": (SecretStr(new_key()),)})
     with pytest.raises(WrongKeyRing, match="do not open this database"):
         await Engine(other, works=False).start()
     async with Engine(settings, works=False):
         pass
-
-
-def new_key_secret() -> object:
-    return Settings(secret_keys=(new_key(),)).secret_keys[0]
 
 
 async def test_sqlite_keeps_a_ring_of_its_own_beside_the_file(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
@@ -173,10 +174,10 @@ class Events:
         """Write one line with its fields; ``error`` adds its traceback."""
         with self._lock:
             self._counts[event] += 1
-        if error is None:
-            self._log.log(event.level, event.text, **fields)
-        else:
-            self._log.log(event.level, event.text, exc_info=error, **fields)
+        if error is not None:
+            # Formatted here: renderers of others may print locals, and so secrets.
+            fields["exception"] = "".join(traceback.format_exception(error)).rstrip()
+        self._log.log(event.level, event.text, **fields)
 
     def count(self, event: Event) -> int:
         """Return how often an event was told."""

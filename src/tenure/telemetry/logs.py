@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import structlog
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from structlog.typing import Processor
 
 __all__ = ["configure"]
-
-LogFormat = Literal["json", "console"]
 
 
 def _shared() -> list[Processor]:
@@ -38,13 +36,19 @@ def configure(
     by a program; a library that embeds Tenure keeps its own logging.
     """
     target = sys.stderr if stream is None else stream
-    renderer: Processor
+    # Tracebacks without locals: those may hold payloads and secrets.
     if form == "json":
-        renderer = structlog.processors.JSONRenderer()
-        last: list[Processor] = [structlog.processors.dict_tracebacks, renderer]
+        last: list[Processor] = [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ]
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=target.isatty())
-        last = [renderer]
+        last = [
+            structlog.dev.ConsoleRenderer(
+                colors=target.isatty(),
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        ]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_shared(),
         processors=[
