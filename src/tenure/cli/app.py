@@ -1,0 +1,84 @@
+"""The command line as a whole: `tenure`."""
+
+from typing import Annotated
+
+import typer
+
+from tenure import __version__
+from tenure.cli import (
+    demonstrating,
+    explaining,
+    sending,
+    serving,
+    verifying,
+)
+from tenure.cli.configuring import configuration
+from tenure.cli.endpoints import endpoints
+from tenure.cli.keys import key, keys
+from tenure.cli.messages import messages
+from tenure.cli.migrating import migrate
+from tenure.cli.nodes import nodes
+from tenure.cli.verbs import Call, verb
+
+__all__ = ["command_line", "main"]
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"tenure {__version__}")
+        raise typer.Exit
+
+
+def command_line() -> typer.Typer:
+    """Return the whole command line."""
+    app = typer.Typer(
+        name="tenure",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def root(
+        _version: Annotated[
+            bool,
+            typer.Option(
+                "--version",
+                help="Print the version.",
+                callback=_print_version,
+                is_eager=True,
+            ),
+        ] = False,
+    ) -> None:
+        """Signed webhooks that arrive, and a reason for each that has not yet."""
+
+    demonstrating.add(app)
+    serving.add(app)
+    sending.add(app)
+    explaining.add(app)
+    verifying.add(app)
+    for group, name in (
+        (messages, "messages"),
+        (endpoints, "endpoints"),
+        (nodes, "nodes"),
+        (keys, "keys"),
+        (key, "key"),
+        (migrate, "migrate"),
+        (configuration, "config"),
+    ):
+        app.add_typer(group, name=name)
+
+    @verb(app, "version", asks=False)
+    def version(call: Call) -> None:
+        """Print the version."""
+        if call.screen.as_json:
+            call.screen.json({"version": __version__})
+        else:
+            call.screen.line(__version__)
+
+    return app
+
+
+def main() -> None:
+    """Run the command line; ends with the exit code of the verb."""
+    command_line()()

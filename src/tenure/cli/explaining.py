@@ -1,0 +1,62 @@
+"""`tenure explain`: why something waits, and what already happened to it."""
+
+from typing import Annotated, Any
+
+import typer
+
+from tenure.cli import options
+from tenure.cli.access import find_app
+from tenure.cli.screen import Screen, when
+from tenure.cli.verbs import Call, verb
+
+Ref = Annotated[str, typer.Argument(metavar="MESSAGE|WORK", help="msg_… or wrk_….")]
+
+
+def add(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    verb(app, "explain")(explain)
+
+
+def explain(call: Call, ref: Ref, app: options.App = None) -> None:
+    """Say why each endpoint matched or not, what came back, and why it waits now."""
+    _, found = find_app(call.api(), app, f"/msg/{ref}/explain")
+    if call.screen.as_json:
+        call.screen.json(found)
+    else:
+        show(call.screen, found)
+
+
+def show(screen: Screen, found: Any) -> None:
+    """Print an explanation."""
+    message = found["message"]
+    screen.line(
+        f"{message['id']}  {message['eventType']}  accepted"
+        f" {when(message['timestamp'])}"
+    )
+    for delivery in found["deliveries"]:
+        screen.line()
+        screen.line(f"to {delivery['endpointId']}  {delivery['url']}", style="bold")
+        screen.line(f"  {delivery['state']}: {delivery['why']}")
+        if delivery["nextAt"]:
+            screen.line(f"  next: {when(delivery['nextAt'])}")
+        screen.line(f"  rule: {delivery['rule']}")
+        screen.line(f"  work: {delivery['workId']}")
+        for attempt in delivery["attempts"]:
+            screen.line(f"  attempt {_attempt(attempt)}")
+    for endpoint in found["unmatched"]:
+        screen.line()
+        name = endpoint["endpointId"]
+        where = f"not to {name}  {endpoint['url']}" if name else "to nobody"
+        screen.line(f"{where}: {endpoint['reason']}")
+
+
+def _attempt(attempt: Any) -> str:
+    status = attempt["statusCode"]
+    came = f"status {status}" if status else attempt["cause"] or ""
+    parts = (
+        f"{attempt['number']}  {when(attempt['timestamp'])}  {attempt['outcome']}",
+        came,
+        attempt["reason"] or "",
+        f"next {when(attempt['nextAttempt'])}" if attempt["nextAttempt"] else "",
+    )
+    return "  ".join(part for part in parts if part)
