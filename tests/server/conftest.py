@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from ipaddress import ip_network
 
 import httpx
 import pytest_asyncio
 from svix.api import SvixAsync, SvixOptions
 
-from tenure.clock import SystemClock
+from tenure.config import load
+from tenure.engine import Engine
 from tenure.ids import TenantId
-from tenure.outbox.keyring import KeyRing, new_key
-from tenure.outbox.model import OutboxSettings, Scope
-from tenure.outbox.outbox import Outbox
+from tenure.outbox.model import Scope
 from tenure.server import serving
 from tenure.server.app import asgi
-from tenure.server.site import Site
-from tenure.store.backend import Backend
 
 BOOTSTRAP = "bootstrap-key-of-the-tests"
-LOOPBACK = ip_network("127.0.0.0/8")
+LOOPBACK = "127.0.0.0/8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +25,7 @@ class Service:
     """A running server, and how to reach it."""
 
     url: str
-    site: Site
+    engine: Engine
     svix: SvixAsync
     key: str = BOOTSTRAP
 
@@ -43,29 +39,28 @@ class Service:
         self, scope: str, *, app: str | None = None, tenant: str = "default"
     ) -> str:
         """Return the token of a new key."""
-        made = await self.site.outbox.create_api_key(
+        made = await self.engine.outbox.create_api_key(
             TenantId(tenant), name="test", scope=Scope(scope), app_ref=app
         )
         return made.token
 
 
 @pytest_asyncio.fixture
-async def service(sqlite_backend: Backend) -> AsyncIterator[Service]:
-    outbox = Outbox(
-        sqlite_backend,
-        OutboxSettings(allow_networks=(LOOPBACK,)),
-        KeyRing([new_key()]),
-        SystemClock(),
-        bootstrap_key=BOOTSTRAP,
+async def service(sqlite_url: str) -> AsyncIterator[Service]:
+    settings = load(
+        {
+            "database_url": sqlite_url,
+            "bootstrap_key": BOOTSTRAP,
+            "allow_networks": LOOPBACK,
+        },
+        environ={},
     )
-    outbox.start()
-    site = Site(outbox=outbox, backend=sqlite_backend)
-    running = await serving.start(asgi(site))
-    svix = SvixAsync(BOOTSTRAP, SvixOptions(server_url=running.url))
-    yield Service(url=running.url, site=site, svix=svix)
-    await svix._httpx_client.aclose()
-    await running.stop()
-    await outbox.aclose()
+    async with Engine(settings) as engine:
+        running = await serving.start(asgi(engine))
+        svix = SvixAsync(BOOTSTRAP, SvixOptions(server_url=running.url))
+        yield Service(url=running.url, engine=engine, svix=svix)
+        await svix._httpx_client.aclose()
+        await running.stop()
 
 
 @pytest_asyncio.fixture

@@ -261,7 +261,7 @@ async def test_014_an_error_is_not_kept_under_its_key(client: httpx.AsyncClient)
 
 @pytest.mark.parametrize(
     "authorization",
-    ["", "Bearer", "Bearer ", "Bearer nonsense", "Basic eDp5", "Bearer \xff", "x"],
+    ["", "Bearer", "Bearer nonsense", "Basic eDp5", "Bearer \xff", "x", "Bearer a b"],
 )
 async def test_015_a_bad_key_is_refused_in_one_way(
     service: Service, authorization: str

@@ -6,6 +6,7 @@ once, and logs what nobody foresaw exactly once. `asgi` can be mounted inside of
 application: paths count from the mount point (`root_path`).
 """
 
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -26,12 +27,13 @@ from tenure.server.bounds import ClientGone, check_headers
 from tenure.server.dashboard import page
 from tenure.server.paging import query_error
 from tenure.server.problems import Answer, error_answer, internal_answer
-from tenure.server.site import Site
+from tenure.server.site import Serves, Site
 
 log: Final = structlog.get_logger("tenure.server")
 
 REQUEST_ID: Final = b"x-request-id"
 MOUNT: Final = "tenure.mount"
+REQUEST: Final = "tenure.request_id"
 REQUEST_ID_MAX: Final = 128
 PREFLIGHT_SECONDS: Final = b"600"
 METHODS: Final = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
@@ -39,9 +41,13 @@ METHODS: Final = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def asgi(site: Site) -> "Front":
-    """Return the whole HTTP surface of one engine as an ASGI application."""
-    door = KeyDoor(site.outbox, site.clock)
+def asgi(engine: Serves) -> "Front":
+    """Return the whole HTTP surface of one engine as an ASGI application.
+
+    The engine may be started later, by whoever owns its lifespan.
+    """
+    site = Site(engine=engine)
+    door = KeyDoor(site)
     return Front(hot.MessageRoute(site, door), control_plane(site, door))
 
 
@@ -64,6 +70,9 @@ def control_plane(site: Site, door: KeyDoor) -> FastAPI:
     unoffered.install(app)
     app.state.routes = [route for router in shown for route in router.routes]
     app.add_exception_handler(TenureError, _refused)
+    app.add_exception_handler(ClientGone, _cut_short)
+    app.add_exception_handler(ClientDisconnect, _cut_short)
+    app.add_exception_handler(Exception, _unforeseen)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _no_route)
     return app
@@ -74,6 +83,22 @@ async def _refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, TenureError) or error.status == 500:
         raise error
     return error_answer(error).response()
+
+
+async def _cut_short(request: Request, error: Exception) -> Response:
+    del request, error
+    return error_answer(_ended_early()).response()
+
+
+async def _unforeseen(request: Request, error: Exception) -> Response:
+    """Answer; Starlette raises the error again, and the front logs it."""
+    del error
+    return internal_answer(request.scope[REQUEST]).response()
+
+
+def _ended_early() -> BadRequest:
+    # Nothing was stored; a client that only closed its half may still read this.
+    return BadRequest("The request body ended before it was complete")
 
 
 async def _unreadable(request: Request, error: Exception) -> Response:
@@ -142,15 +167,19 @@ class Front:
                 await reply.answer(Answer(status=200, media_type=None))
                 return
             app_ref = hot.match(path) if scope["method"] == "POST" else None
-            scope = {**scope, "path": path, "root_path": "", MOUNT: _mount(scope)}
+            scope = {
+                **scope,
+                "path": path,
+                "root_path": "",
+                MOUNT: _mount(scope),
+                REQUEST: request_id,
+            }
             if app_ref is None:
                 await self.control(scope, receive, reply)
             else:
                 await reply.answer(await self._messages.answer(scope, receive, app_ref))
         except (ClientGone, ClientDisconnect):
-            # Nothing was stored; a client that only closed its half may still read.
-            refused = BadRequest("The request body ended before it was complete")
-            await reply.answer(error_answer(refused))
+            await reply.answer(error_answer(_ended_early()))
         except TenureError as error:
             if error.status == 500:
                 await _failed(reply, scope, request_id, error)
@@ -191,7 +220,8 @@ async def _failed(
         request_id=request_id,
         method=scope["method"],
         path=scope["path"],
-        exc_info=error,
+        # As text: a renderer that shows local variables would show keys and payloads.
+        traceback="".join(traceback.format_exception(error)),
     )
     if not reply.begun:
         await reply.answer(internal_answer(request_id))

@@ -19,12 +19,12 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 from starlette.types import Scope as AsgiScope
 
-from tenure.clock import Clock
 from tenure.errors import AuthenticationFailed, Forbidden, NotFound
 from tenure.limits import KEY_CACHE_MAX, KEY_CACHE_SECONDS
 from tenure.outbox.model import Caller, Scope
 from tenure.outbox.outbox import Outbox
 from tenure.server.reading import site_of
+from tenure.server.site import Site
 
 KEY_BYTES_MAX: Final = 512
 _READING: Final = frozenset({"GET", "HEAD"})
@@ -33,22 +33,21 @@ _READING: Final = frozenset({"GET", "HEAD"})
 class KeyDoor:
     """Verifies keys; remembers those that were good for a moment."""
 
-    __slots__ = ("_clock", "_known", "_outbox")
+    __slots__ = ("_known", "_site")
 
-    def __init__(self, outbox: Outbox, clock: Clock) -> None:
-        self._outbox: Final = outbox
-        self._clock: Final = clock
+    def __init__(self, site: Site) -> None:
+        self._site: Final = site
         self._known: Final[OrderedDict[bytes, tuple[float, Caller]]] = OrderedDict()
 
     async def caller(self, token: str) -> Caller:
         """Return who holds this key. Raises AuthenticationFailed."""
         name = sha256(token.encode()).digest()
-        now = self._clock.monotonic()
+        now = self._site.clock.monotonic()
         held = self._known.get(name)
         if held is not None and now < held[0]:
             return held[1]
         self._known.pop(name, None)
-        caller = await self._outbox.verify_api_key(token)
+        caller = await self._site.outbox.verify_api_key(token)
         if caller is None:
             raise invalid()
         self._known[name] = (now + KEY_CACHE_SECONDS, caller)

@@ -11,6 +11,8 @@ from starlette.types import Receive, Scope
 
 from tenure.errors import HeadersTooLarge, PayloadTooLarge, RequestTooSlow
 from tenure.limits import (
+    DISCARD_BYTES,
+    DISCARD_SECONDS,
     REQUEST_BODY_SECONDS,
     REQUEST_ENVELOPE_BYTES,
     REQUEST_HEADERS_BYTES,
@@ -66,6 +68,8 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
 async def _read(scope: Scope, receive: Receive, most: int) -> bytes:
     length = declared_length(scope)
     if length is not None and length > most:
+        if length <= DISCARD_BYTES:
+            await _discard(receive, DISCARD_BYTES)
         raise _too_large(most)
     parts: list[bytes] = []
     size = 0
@@ -76,6 +80,8 @@ async def _read(scope: Scope, receive: Receive, most: int) -> bytes:
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > most:
+            if message.get("more_body", False):
+                await _discard(receive, DISCARD_BYTES - size)
             raise _too_large(most)
         if part:
             parts.append(part)
@@ -84,6 +90,23 @@ async def _read(scope: Scope, receive: Receive, most: int) -> bytes:
     if length is not None and size < length:
         raise ClientGone
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _discard(receive: Receive, most: int) -> None:
+    """Read on without keeping: a client in the middle of sending sees no answer.
+
+    Bounded in bytes and time; what is behind that meets a closed connection.
+    """
+    left = most
+    try:
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return
 
 
 def _too_large(most: int) -> PayloadTooLarge:

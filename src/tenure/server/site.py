@@ -1,25 +1,88 @@
 """What the server needs of an engine, and nothing more."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
-from tenure.clock import Clock, SystemClock
-from tenure.limits import PAYLOAD_BYTES
+from tenure.clock import Clock
+from tenure.config import Settings
+from tenure.engine import Health
+from tenure.errors import Draining, InvariantViolated
 from tenure.outbox.outbox import Outbox
 from tenure.server.bounds import body_bound
 from tenure.store.backend import Backend
 
 
+class Serves(Protocol):
+    """The side of `tenure.engine.Engine` that HTTP reaches."""
+
+    @property
+    def settings(self) -> Settings:
+        """What the deployment says."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The door to time."""
+        ...
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox, once started."""
+        ...
+
+    @property
+    def backend(self) -> Backend:
+        """The database, once started."""
+        ...
+
+    def health(self) -> Health:
+        """How this process is."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The parts of one engine that HTTP reaches."""
+    """The parts of one engine, looked up at each request.
 
-    outbox: Outbox
-    backend: Backend
-    clock: Clock = field(default_factory=SystemClock)
-    payload_bytes_max: int = PAYLOAD_BYTES
-    sending: bool = True
+    An application may be mounted before its engine starts; until then, everything that
+    needs the engine is refused as Draining (503).
+    """
+
+    engine: Serves
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox. Raises Draining before the start."""
+        try:
+            return self.engine.outbox
+        except InvariantViolated:
+            raise _not_started() from None
+
+    @property
+    def backend(self) -> Backend:
+        """The database. Raises Draining before the start."""
+        try:
+            return self.engine.backend
+        except InvariantViolated:
+            raise _not_started() from None
+
+    @property
+    def clock(self) -> Clock:
+        """The door to time."""
+        return self.engine.clock
+
+    @property
+    def off(self) -> str | None:
+        """Why nothing is sent although work is accepted; None when it is."""
+        if not self.engine.settings.sending:
+            return "off by deployment policy"
+        return self.engine.health().off
 
     @property
     def body_bytes_max(self) -> int:
         """Most bytes of a request body."""
-        return body_bound(self.payload_bytes_max)
+        return body_bound(self.engine.settings.payload_max_bytes)
+
+
+def _not_started() -> Draining:
+    return Draining("This node has not started yet: come back in a moment")

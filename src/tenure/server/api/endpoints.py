@@ -164,10 +164,12 @@ async def rotate_secret(
     once: Once,
 ) -> Response:
     """Change the signing secret; the old one signs on until its grace ends."""
-    await here.outbox.rotate_endpoint_secret(
+    outbox = here.outbox
+    await outbox.rotate_endpoint_secret(
         caller.tenant, app_id, endpoint_id, body.value(), idempotency=once
     )
-    return NO_CONTENT.response()
+    key = await outbox.endpoint_secret(caller.tenant, app_id, endpoint_id)
+    return json_answer({"key": key}).response()
 
 
 async def get_stats(
@@ -207,7 +209,9 @@ def router() -> APIRouter:
     routes.post(
         ONE + "/secret/rotate",
         **documented(
-            {204: None}, body=wire.EndpointSecretRotateIn, body_required=False
+            {200: EndpointSecretOut},
+            body=wire.EndpointSecretRotateIn,
+            body_required=False,
         ),
     )(rotate_secret)
     routes.get(ONE + "/stats", **documented({200: EndpointStatsOut}))(get_stats)

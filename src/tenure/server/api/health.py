@@ -13,15 +13,16 @@ HEALTH = "/api/v1/health"
 
 
 async def health(here: Here) -> Response:
-    """Say whether the database answers and a node takes work.
+    """Say whether the database answers and this process takes work.
 
     The body names each part; 503 when one is not well.
     """
+    ready = here.engine.health().ready
     try:
-        found = await here.backend.read(nodes.list_nodes)
+        await here.backend.read(nodes.list_nodes)
     except Unavailable:
-        return _shown(database=False, queue=False)
-    return _shown(database=True, queue=any(node.state == "open" for node in found))
+        return _shown(database=False, queue=ready)
+    return _shown(database=True, queue=ready)
 
 
 def _shown(*, database: bool, queue: bool) -> Response:

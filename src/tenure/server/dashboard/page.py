@@ -65,9 +65,7 @@ class Pages:
     async def overview(self, request: Request, caller: Caller) -> Response:
         """Show the counts, the nodes, the endpoints and the last messages."""
         found = await self._overview(caller)
-        return self.render(
-            request, "overview.html", overview=found, sending=self._site.sending
-        )
+        return self.render(request, "overview.html", overview=found, off=self._site.off)
 
     async def _overview(self, caller: Caller) -> Overview:
         name = (caller.tenant, caller.app)
