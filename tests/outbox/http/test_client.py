@@ -373,6 +373,25 @@ async def test_an_idle_connection_on_which_bytes_arrived_is_not_used(
         assert (again.reused, again.body) == (False, b"ok")
 
 
+async def test_bytes_that_arrive_while_idle_close_the_connection(
+    transport: HttpTransport,
+) -> None:
+    speak = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.write(OK)
+        await speak.wait()
+        await peer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        await peer.gone()
+
+    async with serving(script) as server:
+        answered(await transport.send(post(server.url), policy()))
+        speak.set()
+        async with asyncio.timeout(5):
+            await server.ended.wait()
+
+
 async def test_an_end_that_only_the_kernel_has_seen_is_noticed(
     transport: HttpTransport,
 ) -> None:

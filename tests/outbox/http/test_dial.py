@@ -8,6 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
+from tenure import limits
 from tenure.outbox.http import Answer, Cause, Failure, HttpTransport, Phase, Response
 from tenure.outbox.http import dial as dial_module
 from tenure.outbox.http.dial import connect_first, interleave
@@ -221,13 +222,39 @@ async def test_a_host_with_only_ipv6_is_reached(
         pytest.skip("this machine has no IPv6 loopback")
 
 
-async def test_losers_of_the_race_are_closed() -> None:
+async def test_of_two_connections_made_in_the_same_turn_one_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = asyncio.Barrier(2)
+    made: list[socket.socket] = []
+
+    async def together(address: object, port: int) -> socket.socket:
+        sock = socket.socket()
+        made.append(sock)
+        await both.wait()
+        return sock
+
+    monkeypatch.setattr(dial_module, "_connect", together)
+    monkeypatch.setattr(limits, "DIAL_STAGGER_SECONDS", 0.0)
+    addresses = [ipaddress.ip_address(text) for text in ("::1", "127.0.0.1")]
+    winner = await connect_first(addresses, 80)
+    await asyncio.sleep(0)
+    assert isinstance(winner, socket.socket)
+    assert [sock for sock in made if sock.fileno() != -1] == [winner]
+    winner.close()
+
+
+async def test_an_attempt_that_lost_the_race_is_given_up() -> None:
     async with serving(answering(OK)) as server:
-        addresses = [ipaddress.ip_address("127.0.0.1")] * 3
-        sock = await connect_first(addresses, server.port)
-        assert isinstance(sock, socket.socket)
-        sock.close()
-        assert server.connections <= 1
+        addresses = [ipaddress.ip_address(text) for text in ("127.0.0.2", "127.0.0.1")]
+        before = len(asyncio.all_tasks())
+        with blackhole(server.port):
+            winner = await connect_first(addresses, server.port)
+            assert isinstance(winner, socket.socket)
+            winner.close()
+            async with asyncio.timeout(5):
+                await server.ended.wait()
+            assert len(asyncio.all_tasks()) <= before
 
 
 async def test_when_every_address_fails_the_most_telling_cause_is_told() -> None:
