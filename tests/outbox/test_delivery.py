@@ -632,3 +632,28 @@ async def test_many_sends_at_once_do_not_mix_up_their_messages(
         await asyncio.gather(*(sender.send(each) for each in claimed))
         got = [parse(request) for request in server.requests]
         assert {head["webhook-id"]: body for head, body in got} == sent
+
+
+async def test_case_40_a_backlog_of_three_days_goes_out_in_order_once_enabled(
+    outbox: Outbox, sender: Sender, backend: Backend
+) -> None:
+    async with serving(answering(OK)) as server:
+        app = await make_app(outbox)
+        endpoint = await make_endpoint(outbox, app, server.url)
+        await outbox.patch_endpoint(
+            ONE, app.id, endpoint.id, EndpointPatch(disabled=True)
+        )
+        sent = [(await accept(outbox, app)).message.id for _ in range(5)]
+        assert await sender.work_off() == []
+        backend.clock_offset_us = 3 * 86_400 * US
+        await outbox.sweep()
+        await outbox.patch_endpoint(
+            ONE, app.id, endpoint.id, EndpointPatch(disabled=False)
+        )
+        while await sender.work_off():
+            pass
+        got = [parse(request)[0]["webhook-id"] for request in server.requests]
+        assert sorted(got) == sorted(sent), "nothing vanished, nothing came twice"
+        due = await rows(backend, "SELECT subject FROM work ORDER BY created_at, id")
+        assert [row["subject"] for row in due] == sent
+        assert got == sent

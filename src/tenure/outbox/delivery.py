@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -63,8 +63,8 @@ class Target:
 
     url: Url
     shown_url: str
-    userinfo: str | None
-    headers: HeaderPairs
+    userinfo: str | None = field(repr=False)
+    headers: HeaderPairs = field(repr=False)
     secrets: SecretSet
     settings: EndpointSettings
     retries: outcome.RetryPolicy

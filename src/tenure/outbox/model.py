@@ -6,8 +6,6 @@ epoch, UTC. Nothing here holds a secret in the clear except `EndpointIn.secret` 
 `headers` on their way in, and the one-time token of a new API key.
 """
 
-
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -225,8 +223,8 @@ class EndpointIn:
     event_types: Sequence[str] | None = None
     channels: Sequence[str] | None = None
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
-    secret: str | None = None
-    headers: Mapping[str, str] | None = None
+    secret: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
     svix_version: int = 1
     settings: EndpointSettings | None = None
 
@@ -283,7 +281,7 @@ class EndpointHeaders:
 class SecretRotation:
     """A rotation to `key` (None = a new one); the old one signs on for the grace."""
 
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
     grace_seconds: int = SECRET_GRACE_SECONDS
 
 
@@ -568,7 +566,7 @@ class NewApiKey:
     """A key just made; `token` is shown this once and stored nowhere."""
 
     key: ApiKey
-    token: str
+    token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

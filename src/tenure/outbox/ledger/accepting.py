@@ -90,6 +90,7 @@ class _Case:
     use: remembering.Use | None = None
     matched: list[Route] = field(default_factory=list[Route])
     reasons: dict[str, str] | None = None
+    made: Message | None = None
 
 
 def accept_batch(
@@ -423,6 +424,12 @@ def _message_row(case: _Case) -> dict[str, Any]:
 
 
 def _message(case: _Case) -> Message:
+    if case.made is None:
+        case.made = _made(case)
+    return case.made
+
+
+def _made(case: _Case) -> Message:
     given, id_ = case.message, case.item.id
     created_at = id_instant(id_)
     return Message(
