@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 import pytest_asyncio
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
 from svix.api import SvixAsync, SvixOptions
 
 from tenure.config import load
@@ -15,6 +19,8 @@ from tenure.ids import TenantId
 from tenure.outbox.model import Scope
 from tenure.server import serving
 from tenure.server.app import asgi
+
+T = TypeVar("T")
 
 BOOTSTRAP = "bootstrap-key-of-the-tests"
 LOOPBACK = "127.0.0.0/8"
@@ -43,6 +49,66 @@ class Service:
             TenantId(tenant), name="test", scope=Scope(scope), app_ref=app
         )
         return made.token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """One request as the receiver saw it."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Sink:
+    """A receiver: keeps what it gets, answers the next of `statuses`, then 200."""
+
+    def __init__(self) -> None:
+        self.received: list[Received] = []
+        self.statuses: list[int] = []
+        self.arrived: asyncio.Condition = asyncio.Condition()
+        self.url = ""
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Take one request."""
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        got = Received(path=scope["path"], headers=headers, body=body)
+        status = self.statuses.pop(0) if self.statuses else 200
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b"said the sink"})
+        async with self.arrived:
+            self.received.append(got)
+            self.arrived.notify_all()
+
+    async def wait(self, count: int) -> list[Received]:
+        """Return what came once `count` requests were answered."""
+        async with asyncio.timeout(20), self.arrived:
+            await self.arrived.wait_for(lambda: len(self.received) >= count)
+        return self.received
+
+
+async def until(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
+    """Ask until the answer is good; the test fails when that takes too long."""
+    async with asyncio.timeout(20):
+        while not good(answer := await ask()):  # noqa: ASYNC110 -- another process's fact
+            await asyncio.sleep(0.02)
+    return answer
+
+
+@pytest_asyncio.fixture
+async def sink() -> AsyncIterator[Sink]:
+    """A receiver on loopback."""
+    receiver = Sink()
+    running = await serving.start(receiver)
+    receiver.url = running.url
+    yield receiver
+    await running.stop()
 
 
 @pytest_asyncio.fixture
