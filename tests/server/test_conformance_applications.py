@@ -266,7 +266,7 @@ async def test_014_an_error_is_not_kept_under_its_key(client: httpx.AsyncClient)
 async def test_015_a_bad_key_is_refused_in_one_way(
     service: Service, authorization: str
 ):
-    headers = {"authorization": authorization.encode("latin-1")}
+    headers = [(b"authorization", authorization.encode("latin-1"))]
     async with httpx.AsyncClient(base_url=service.url) as nobody:
         answer = await nobody.get(APP, headers=headers)
     assert answer.status_code == 401
