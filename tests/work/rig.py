@@ -233,7 +233,12 @@ class Member:
     async def end(self) -> None:
         """Stop without waiting for what is still held at a gate."""
         self.drain.hurry()
-        await self.stop()
+        if self.running is not None and not self.running.done():
+            self.loop.close()
+            await asyncio.wait([self.running], timeout=1.0)
+            self.running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.stop()
 
     async def stop(self) -> Drained:
         if self.drained is None:

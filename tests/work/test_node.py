@@ -171,13 +171,14 @@ async def test_a_claim_that_only_the_database_knows_is_released(rig: Rig) -> Non
 async def test_a_claim_under_way_into_memory_is_not_released(rig: Rig) -> None:
     pauses = Held()
     gate = pauses.hold(Point.CLAIMED)
-    member = await rig.member(durations=Durations(50), pauses=pauses)
+    member = await rig.member(durations=QUICK, pauses=pauses, claims=False)
     (work,) = await rig.submit(await rig.lane(), "m")
+    rig.run(member)
     await gate.wait_entered()
     await rig.until_state(work, "claimed")
     count = member.node.beats.count
-    # Longer than the age from which a forgotten claim is released.
-    await until(lambda: member.node.beats.count > count + 5)
+    # Longer than the age (two beats) from which a forgotten claim is released.
+    await until(lambda: member.node.beats.count > count + 4)
     assert (await rig.row(work)).releases == 0
     gate.opened.set()
     row = await rig.until_state(work, "succeeded")
