@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from sqlalchemy.util import await_only
 
 from tenure.ids import LaneId, WorkId
 from tenure.kernel.commands import Replayed
@@ -197,8 +198,6 @@ async def test_a_later_sequence_never_commits_before_an_earlier_one(
     yard: Yard, make_backend: MakeBackend
 ):
     """Who has taken a sequence holds the queue until its commit."""
-    from sqlalchemy.util import await_only
-
     lane = await yard.lane(ordered=True)
     await yard.submit(lane, order_key="k")
     other = Yard(await make_backend())
@@ -227,6 +226,34 @@ async def test_a_later_sequence_never_commits_before_an_earlier_one(
         go.set()
     assert done == ["first", "second"]
     assert (await yard.row(free[0])).phase is Phase.DUE
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+async def test_a_row_that_joins_while_the_head_is_settled_is_not_forgotten(
+    yard: Yard, make_backend: MakeBackend
+):
+    """The joining row saw a head before it; the settle cannot see the row yet."""
+    lane, _, walker = await line(yard, 1)
+    (head,) = await yard.claim(walker)
+    other, looker = Yard(await make_backend()), Yard(await make_backend())
+    row = new_work(lane, order_key="k")
+    joined, go = asyncio.Event(), asyncio.Event()
+
+    def join(tx: Tx) -> None:
+        claims.submit(tx, [row])
+        joined.set()
+        await_only(go.wait())
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(other.do(join))
+        await joined.wait()
+        settling = tasks.create_task(yard.settle(answer(head)))
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        while not settling.done():
+            if await looker.backend.read(lambda tx: tx.scalar(waits)):
+                break
+        go.set()
+    assert (await yard.row(row.id)).phase is Phase.DUE
 
 
 async def test_many_settle_and_submit_one_line_at_once_without_a_gap(

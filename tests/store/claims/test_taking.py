@@ -107,6 +107,19 @@ async def test_a_lane_that_is_not_open_starts_nothing(yard: Yard, state: str):
     assert len(await yard.claim(walker)) == 1
 
 
+async def test_a_limited_lane_closed_since_it_was_read_starts_nothing(yard: Yard):
+    lane = await yard.lane(concurrency=3)
+    await yard.submit(lane)
+    node = await yard.node()
+    stale = (await yard.do(lambda tx: read_lanes(tx, [lane])))[lane]
+    await change(yard, lane, state="paused")
+    taken = await yard.do(lambda tx: take(tx, node, [stale], {lane: 9}, 9))
+    assert taken.claimed == []
+    await change(yard, lane, state="open")
+    taken = await yard.do(lambda tx: take(tx, node, [stale], {lane: 9}, 9))
+    assert len(taken.claimed) == 1
+
+
 async def test_an_open_breaker_starts_nothing_until_its_instant(yard: Yard):
     lane = await yard.lane(breaker_until=await yard.now() + 30 * SECOND)
     await yard.submit(lane)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from math import ceil
 
 import pytest
@@ -97,6 +98,13 @@ async def test_a_step_visits_at_most_its_bound_and_goes_on_from_there(yard: Yard
         assert len(step) == WALK_LANES
         seen.update(step)
     assert seen == set(lanes)
+
+
+async def test_the_bound_of_a_step_is_shared_among_its_groups(yard: Yard):
+    await fill(yard, {1: 120, 2: 120, 3: 120})
+    lanes = await walked(yard, Places())
+    assert len(lanes) <= WALK_LANES
+    assert Counter(lane >> 24 for lane in lanes) == dict.fromkeys((1, 2, 3), 85)
 
 
 async def test_every_lane_is_served_within_one_circle(yard: Yard):
