@@ -19,6 +19,20 @@ class Guard:
 
 
 MACHINE = "tests/simulation/test_kernel.py"
+SETTLING = "tests/store/claims/test_settling.py"
+CLIENT = "tests/outbox/http/test_client.py"
+DIAL = "tests/outbox/http/test_dial.py"
+OTHER_BODY = "test_the_same_key_with_another_body_is_refused_and_stores_nothing"
+ACCEPTING = "tests/outbox/ledger/test_accepting.py"
+FOLLOW = """\
+        for name, value in getattr(response, "headers", ()):
+            if name.lower() == b"location":
+                import msgspec
+                from tenure.outbox.http.url import parse_url
+                there = parse_url(value.strip().decode())
+                follow = msgspec.structs.replace(request, url=there)
+                return await self.send(follow, policy, before_write)
+"""
 
 GUARDS: Final = (
     Guard(
@@ -58,5 +72,60 @@ GUARDS: Final = (
             ),
         ),
         tests=(MACHINE,),
+    ),
+    Guard(
+        name="side effects for lost rows",
+        edits=(
+            (
+                "store/claims/settling.py",
+                "[item for item in mine if item.answer is Answer.APPLIED]",
+                "mine",
+            ),
+        ),
+        tests=(
+            f"{SETTLING}::test_evidence_is_kept_for_late_answers_and_effects_are_not",
+        ),
+    ),
+    Guard(
+        name="body hash",
+        edits=(
+            (
+                "outbox/ledger/remembering.py",
+                "    if held.mark != use.mark:",
+                "    if held.mark != use.mark and not use.mark:",
+            ),
+        ),
+        tests=(f"{ACCEPTING}::{OTHER_BODY}",),
+    ),
+    Guard(
+        name="address check at dial",
+        edits=(
+            (
+                "outbox/http/dial.py",
+                "reason = check_address(address, self._policy.allow_networks)",
+                "reason = None",
+            ),
+            (
+                "outbox/http/dial.py",
+                "reason = check_address(peer, self._policy.allow_networks)",
+                "reason = None",
+            ),
+        ),
+        tests=(
+            f"{DIAL}::test_a_name_that_turns_private_after_save_is_refused_at_dial",
+        ),
+    ),
+    Guard(
+        name="redirects on",
+        edits=(
+            (
+                "outbox/http/client.py",
+                "            connection.abort()\n        return response\n",
+                "            connection.abort()\n"
+                + FOLLOW
+                + "        return response\n",
+            ),
+        ),
+        tests=(f"{CLIENT}::test_a_redirect_is_not_followed_and_its_location_is_kept",),
     ),
 )
