@@ -71,8 +71,8 @@ async def test_the_overview_counts_and_leads_to_each_message(
             return (await browser.get("/")).text
 
         shown = await until(look, lambda html: "1 delivered" in text_of(html))
-        assert "Accepted 1 messages" in text_of(shown)
-        assert "Delivered 1 deliveries" in text_of(shown)
+        assert "Accepted 1 message" in text_of(shown)
+        assert "Delivered 1 delivery" in text_of(shown)
         assert sink.url in shown
         link = re.search(rf'href="([^"]+{made["id"]})"', shown)
         assert link is not None

@@ -17,7 +17,6 @@ from tenure.clock import US, to_rfc3339
 from tenure.errors import AuthenticationFailed, NotFound, TenureError
 from tenure.limits import LIST_MAX, OVERVIEW_CACHE_MAX, OVERVIEW_CACHE_SECONDS
 from tenure.outbox.model import AttemptFilter, Caller, PageIn
-from tenure.outbox.payload import canonical_out
 from tenure.server.auth import KeyDoor, basic, check_app
 from tenure.server.dashboard.assets import MEDIA_TYPES, STATIC, environment
 from tenure.server.dashboard.figures import Overview, read_overview
@@ -96,8 +95,7 @@ class Pages:
             PageIn(limit=LIST_MAX),
             AttemptFilter(),
         )
-        shown = b"" if message.body is None else message.body
-        body = shown if message.content_type is not None else canonical_out(shown)
+        body = b"" if message.body is None else message.body
         return self.render(
             request,
             "message.html",
@@ -105,7 +103,7 @@ class Pages:
             explanation=explanation,
             attempts=attempts.data,
             payload=body[:PAYLOAD_SHOWN].decode(errors="replace"),
-            payload_bytes=len(shown),
+            payload_bytes=len(body),
             payload_cut=len(body) > PAYLOAD_SHOWN,
         )
 
