@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import asyncio
-import itertools
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,10 +12,12 @@ from tenure.store.claims import CERTAIN, SILENCE, Walker, cancel
 from tenure.store.nodes import NodeRow
 from tenure.store.tx import Tx
 from tenure.telemetry.events import Event
+from tenure.work.kinds import Guard, Prepared, Ran
 from tenure.work.pauses import Point
 from tests.work.rig import (
     QUICK,
     STILL,
+    SUCCESS,
     Held,
     Member,
     Probe,
@@ -333,13 +334,8 @@ async def test_a_suspect_that_takes_long_mingles_before_others_start(
     suspect = kind.hold("suspect")
     alone: list[bool] = []
 
-    async def play(prepared: Any, guard: Any) -> Any:
+    async def play(prepared: Prepared, guard: Guard) -> Ran:
         alone.append((await rig.row(work)).alone)
-        return await kind_success()
-
-    async def kind_success() -> Any:
-        from tests.work.rig import SUCCESS
-
         return SUCCESS
 
     kind.plays["other"] = play
@@ -390,18 +386,19 @@ async def test_an_attempt_that_does_not_return_by_its_deadline_is_a_failure(
     assert member.count(Event.ATTEMPT_OVERRAN) == 1
 
 
-async def test_a_rate_limited_lane_starts_its_rows_one_after_another(rig: Rig) -> None:
-    kind, started = Probe(), list[float]()
+async def test_a_rate_limited_row_waits_for_its_start(rig: Rig) -> None:
+    kind, early = Probe(), list[int]()
+    starts: list[int] = []
 
-    async def play(prepared: Any, guard: Any) -> Any:
-        started.append(asyncio.get_running_loop().time())
-        from tests.work.rig import SUCCESS
-
+    async def play(prepared: Prepared, guard: Guard) -> Ran:
+        starts.append(prepared.claimed.start_at)
+        early.append(prepared.claimed.start_at - guard.instant())
         return SUCCESS
 
     kind.default = play
     await rig.member(kind)
     await rig.submit(await rig.lane(rate_per_second=10), *"abcd")
-    await until(lambda: len(started) == 4)
-    gaps = [b - a for a, b in itertools.pairwise(started)]
-    assert min(gaps) > 0.05
+    await until(lambda: len(starts) == 4)
+    assert [later - first for first, later in pairwise(starts)] == [100_000] * 3
+    # A start instant counts in microseconds of two clocks that were read one by one.
+    assert max(early) < 1_000
