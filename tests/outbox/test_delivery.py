@@ -12,7 +12,8 @@ from standardwebhooks import Webhook
 
 from tenure.clock import US, SystemClock
 from tenure.ids import Random
-from tenure.kernel.commands import Answer, Failed, Parked, Succeeded
+from tenure.kernel.commands import Answer, Cut, Failed, Parked, Succeeded
+from tenure.outbox import delivery
 from tenure.outbox.http import Failure, Policy, Request, Response, Timings
 from tenure.outbox.keyring import KeyRing, new_key
 from tenure.outbox.model import (
@@ -657,3 +658,113 @@ async def test_case_40_a_backlog_of_three_days_goes_out_in_order_once_enabled(
         due = await rows(backend, "SELECT subject FROM work ORDER BY created_at, id")
         assert [row["subject"] for row in due] == sent
         assert got == sent
+
+
+@pytest.mark.parametrize(
+    ("answer", "released"),
+    [
+        (failure("cut", began=False), True),
+        (failure("cut", began=True), False),
+        (failure("fenced", began=False), True),
+    ],
+)
+async def test_a_send_that_is_cut_is_released_only_if_nothing_was_begun(
+    outbox: Outbox,
+    ring: KeyRing,
+    backend: Backend,
+    answer: Failure,
+    released: bool,
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    accepted = await accept(outbox, app)
+    a = await open_sender(backend, ring, Scripted(answer))
+    (claimed,) = await a.claim()
+    ran = await a.send(claimed)
+    assert ran.released == released
+    if not released:
+        assert isinstance(ran.result, Cut)
+        await a.settle(claimed, ran)
+        attempt = await only_attempt(outbox, app, accepted.message.id)
+        assert (attempt.outcome, attempt.cause) == ("cut", "cut")
+        assert await rows(backend, "SELECT state, failures FROM work") == [
+            {"state": "ready", "failures": 0}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("secrets", b"{}", "secret cannot be read"),
+        ("secrets", b'{"current": "whsec_"}', "secret cannot be read"),
+        ("headers", b"[]", "secret cannot be read"),
+        ("userinfo", b"\xff", "secret cannot be read"),
+        ("url", "nonsense", "endpoint cannot be read: "),
+        ("settings", "{broken", "endpoint cannot be read: "),
+        ("settings", '{"allow_networks": ["x"]}', "endpoint cannot be read: "),
+    ],
+)
+async def test_an_endpoint_that_cannot_be_read_parks_its_rows_and_no_others(
+    outbox: Outbox,
+    ring: KeyRing,
+    backend: Backend,
+    column: str,
+    value: bytes | str,
+    reason: str,
+) -> None:
+    app = await make_app(outbox)
+    broken = await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    stored = ring.seal(value) if isinstance(value, bytes) else value
+    await run(
+        backend,
+        f"UPDATE endpoint SET {column} = :value WHERE id = :id",
+        value=stored,
+        id=broken.id,
+    )
+    await accept(outbox, app)
+    transport = Scripted(response(200))
+    a = await open_sender(backend, ring, transport)
+    results = {
+        claimed.lane_subject: (await a.send(claimed)).result
+        for claimed in await a.claim()
+    }
+    parked = results.pop(broken.id)
+    assert isinstance(parked, Parked)
+    assert parked.reason.startswith(reason)
+    assert list(results.values()) == [Succeeded()]
+    assert len(transport.requests) == 1
+
+
+async def test_a_row_whose_message_or_endpoint_is_missing_is_parked(
+    outbox: Outbox, ring: KeyRing, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    other = await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    await accept(outbox, app)
+    await run(backend, "DELETE FROM message")
+    await run(backend, "DELETE FROM endpoint WHERE id = :id", id=other.id)
+    a = await open_sender(backend, ring, Scripted())
+    loaded = await a.load(await a.claim())
+    assert {each.reason for each in loaded if isinstance(each, Parked)} == {
+        "message was removed",
+        "the endpoint has no configuration",
+    }
+
+
+async def test_what_a_node_remembers_of_endpoints_is_bounded(
+    outbox: Outbox,
+    ring: KeyRing,
+    backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "ENDPOINT_CONFIGS_MAX", 2)
+    app = await make_app(outbox)
+    for _ in range(4):
+        await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
+    a = await open_sender(backend, ring, Scripted(*[response(200)] * 8))
+    for _ in range(2):
+        await accept(outbox, app)
+        assert [ran.result for ran in await a.work_off()] == [Succeeded()] * 4
+    assert len(a.kind._known) == 2  # pyright: ignore[reportPrivateUsage]

@@ -510,6 +510,11 @@ async def test_a_message_may_be_delivered_later(
         {"retention_seconds": 91 * 86_400.0},
         {"retention_seconds": float("nan")},
         {"delay_us": -1},
+        {"delay_us": 10**20},
+        {"deliver_at": -1},
+        {"deliver_at": 10**20},
+        {"expires_at": 10**20},
+        {"application": ApplicationIn(name="", uid="shop")},
     ],
 )
 async def test_a_bad_message_is_refused_and_stores_nothing(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tenure.errors import (
+    BadRequest,
     Conflict,
     Forbidden,
     IdempotencyKeyReused,
@@ -674,3 +675,5 @@ async def test_stats_count_attempts_and_what_still_waits(
     until = 4_000_000_000_000_000
     found = await outbox.endpoint_stats(ONE, app.id, endpoint.id, until=until, since=0)
     assert (found.success, found.pending, found.sending, found.fail) == (0, 1, 1, 0)
+    with pytest.raises(BadRequest):
+        await outbox.endpoint_stats(ONE, app.id, endpoint.id, since=2, until=1)
