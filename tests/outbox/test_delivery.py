@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from standardwebhooks import Webhook
+from svix.webhooks import Webhook as SvixWebhook
 
 from tenure.clock import US, SystemClock
 from tenure.ids import Random
@@ -125,10 +126,10 @@ async def only_attempt(outbox: Outbox, app: Application, message: str) -> Attemp
     return found
 
 
-async def test_a_message_arrives_signed_with_its_exact_bytes(
+async def test_cases_35_and_36_a_message_arrives_signed_with_its_exact_bytes(
     outbox: Outbox, sender: Sender
 ) -> None:
-    body = '{"b": 1e400,"a":"\u2028😀","n":9223372036854775808}'.encode()
+    body = '{"b": 1e400,"a":"\u2028😀","n":9223372036854775808,"b" :0}'.encode()
     async with serving(answering(OK)) as server:
         app = await make_app(outbox)
         endpoint = await make_endpoint(
@@ -145,6 +146,8 @@ async def test_a_message_arrives_signed_with_its_exact_bytes(
         assert (headers["x-own"], headers["x-both"]) == ("one", "message")
         secret = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
         Webhook(secret).verify(sent.decode(), headers)
+        SvixWebhook(secret).verify(sent, headers)
+        assert b"\r\nX-Own: one\r\n" in server.requests[0], "letter case is the user's"
         attempt = await only_attempt(outbox, app, accepted.message.id)
         assert (attempt.status, attempt.status_code) == (AttemptStatus.SUCCESS, 200)
         assert attempt.response_body == b"ok"
