@@ -402,3 +402,25 @@ async def test_a_rate_limited_row_waits_for_its_start(rig: Rig) -> None:
     assert [later - first for first, later in pairwise(starts)] == [100_000] * 3
     # A start instant counts in microseconds of two clocks that were read one by one.
     assert max(early) < 1_000
+
+
+async def test_rows_claimed_together_with_a_suspect_are_given_back_and_run_later(
+    rig: Rig,
+) -> None:
+    kind = Probe()
+    suspect = kind.hold("suspect")
+    member = await rig.member(kind, claims=False)
+    lane = await rig.lane()
+    (work,) = await rig.submit(lane, "suspect")
+    others = await rig.submit(lane, "x", "y")
+    await rig.backend.write(
+        lambda tx: tx.run("UPDATE work SET losses = 2 WHERE id = :id", {"id": work})
+    )
+    rig.run(member)
+    await suspect.wait_entered()
+    assert list(member.loop.hand) == [(work, 1)]
+    assert [(await rig.row(other)).releases for other in others] == [1, 1]
+    suspect.opened.set()
+    for other in others:
+        row = await rig.until_state(other, "succeeded")
+        assert (row.failures, row.losses) == (0, 0)

@@ -484,6 +484,8 @@ class WorkerLoop:
 
 def _until(claimed: Claimed, deadline_at: int) -> Claimed:
     """Return a claim as memory keeps it: its deadline is the one that is kept here."""
+    if claimed.work.deadline_at == deadline_at:
+        return claimed
     return replace(claimed, work=replace(claimed.work, deadline_at=deadline_at))
 
 
