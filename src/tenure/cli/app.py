@@ -1,5 +1,7 @@
 """The command line as a whole: `tenure`."""
 
+import logging
+import os
 from typing import Annotated
 
 import typer
@@ -81,4 +83,14 @@ def command_line() -> typer.Typer:
 
 def main() -> None:
     """Run the command line; ends with the exit code of the verb."""
+    _quiet_logs()
     command_line()()
+
+
+def _quiet_logs() -> None:
+    """Let libraries' log lines not mix with results; a server says otherwise."""
+    from tenure.telemetry import logs
+
+    level = os.environ.get("TENURE_LOG_LEVEL", "").lower()
+    logs.configure(level="debug" if level == "debug" else "error")
+    logging.getLogger("alembic").setLevel(logging.WARNING)

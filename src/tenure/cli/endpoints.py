@@ -1,5 +1,6 @@
 """`tenure endpoints`: where messages go."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ from tenure.cli.access import APPS_SEARCHED_MAX, Api, find_app
 from tenure.cli.hints import hinted
 from tenure.cli.screen import when
 from tenure.cli.verbs import Call, verb
-from tenure.errors import ValidationFailed
+from tenure.errors import Conflict, EventTypeExists, ValidationFailed
 from tenure.limits import SECRET_GRACE_MAX_SECONDS, SECRET_GRACE_SECONDS
 
 endpoints = typer.Typer(help="Where messages go.", no_args_is_help=True)
@@ -95,13 +96,19 @@ def create(
     ],
     uid: Annotated[str | None, typer.Option(help="Your own id for it.")] = None,
     event_type: Annotated[
-        list[str] | None, typer.Option(help="Only these; may be given repeatedly.")
+        list[str] | None,
+        typer.Option(
+            help="Only these; may be given repeatedly; made when they do not exist."
+        ),
     ] = None,
     description: Annotated[str, typer.Option(help="For people.")] = "",
 ) -> None:
     """Make an endpoint and print its signing secret."""
     api = call.api()
     owner = application(api, app)
+    for name in event_type or ():
+        with suppress(Conflict, EventTypeExists):
+            api.post("/api/v1/event-type", {"name": name, "description": ""})
     given = {"url": url, "uid": uid, "description": description}
     made = create_endpoint(api, owner["id"], given | {"eventTypes": event_type or None})
     key = api.get(f"/api/v1/app/{owner['id']}/endpoint/{made['id']}/secret")["key"]

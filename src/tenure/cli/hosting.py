@@ -96,9 +96,9 @@ class _Announcer:
     def draining(self, plan: Draining) -> None:
         """Say how long a stop may take."""
         self._say(
-            f"stopping: {plan.in_flight} in flight get up to"
+            f"stopping: what is in flight ({plan.in_flight}) gets up to"
             f" {plan.budget_seconds:.1f} s to finish, then {plan.settle_seconds:g} s for"
-            " results to be written; a second signal cuts them now",
+            " results to be written; a second signal cuts it now",
             event="stopping",
             **asdict(plan),
         )

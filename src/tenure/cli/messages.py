@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from tenure.cli import options
@@ -78,7 +79,7 @@ def show(call: Call, ref: Ref, app: options.App = None) -> None:
             "event id": message["eventId"],
             "accepted": when(message["timestamp"]),
             "channels": message["channels"],
-            "payload": message["payload"],
+            "payload": msgspec.json.encode(message["payload"]).decode(),
         }
     )
     call.screen.line()

@@ -8,7 +8,6 @@ of `tenure.errors`. No verb catches an error to print it.
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -115,7 +114,6 @@ def _run(function: Callable[..., None], shared: Mapping[str, Any], own: Any) -> 
     with ExitStack() as stack:
         call = Call(shared, stack)
         try:
-            _quiet_logs()
             function(call, **own)
             sys.stdout.flush()
         except TenureError as error:
@@ -138,11 +136,3 @@ def _run(function: Callable[..., None], shared: Mapping[str, Any], own: Any) -> 
                 style="red",
             )
             raise typer.Exit(EXIT_BROKEN) from None
-
-
-def _quiet_logs() -> None:
-    """Let libraries' log lines not mix with results; a server says otherwise."""
-    from tenure.telemetry import logs
-
-    logs.configure(level=os.environ.get("TENURE_LOG_LEVEL") or "error")
-    logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cli.rig import Served, tenure, tenure_json
+
+
+def test_every_setting_is_shown_and_secrets_are_masked(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("TENURE_BOOTSTRAP_KEY", "a very secret bootstrap key")
+    monkeypatch.setenv("TENURE_PORT", "9999")
+    shown = tenure_json("config", "show")
+    assert shown["port"] == "9999"
+    assert "very secret" not in tenure("config", "show").out
+
+
+def test_a_setting_that_is_wrong_is_named_with_its_origin(tmp_path: Path):
+    file = tmp_path / "other.toml"
+    file.write_text('port = "many"\nprot = 1\n', encoding="utf-8")
+    done = tenure("config", "check", "--config", str(file))
+    assert done.code == 2
+    assert "prot in" in done.err
+    assert "did you mean port?" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_database_is_opened_but_never_made(served: Served, tmp_path: Path):
+    assert "opens" in tenure("config", "check", *served.database).out
+    file = tmp_path / "none.db"
+    fresh = tenure("config", "check", "--database-url", f"sqlite:///{file}")
+    assert fresh.code == 0
+    assert "does not exist yet" in fresh.out
+    assert not file.exists()
+
+
+def test_a_key_ring_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENURE_SECRET_KEYS", "abc")
+    done = tenure("config", "check", "--json")
+    assert done.code == 2
+    assert "tenure key new" in done.err
