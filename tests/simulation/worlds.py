@@ -287,7 +287,10 @@ class MemoryWorld:
                 at_most_once=self.rules[work.lane].at_most_once,
                 reason=f"node {work.claimed_by} {why}",
             )
-            change = transitions.lose(work, loss, new_attempt_id(), self.now)
+            order = None if work.order_key is None else self.rules[work.lane].order
+            change = transitions.lose(
+                work, loss, new_attempt_id(), self.now, order=order
+            )
             self._apply(work, change)
             lost.add(work.id)
         return lost
