@@ -76,7 +76,7 @@ class SettingsOut(Out):
     svix_headers: bool
 
 
-class EndpointBaseOut(Out):
+class EndpointFacts(Out):
     """What every view of an endpoint shows."""
 
     id: str
@@ -95,7 +95,7 @@ class EndpointBaseOut(Out):
     updated_at: datetime
 
 
-class EndpointOut(EndpointBaseOut):
+class EndpointOut(EndpointFacts):
     """An endpoint; never its secret."""
 
     metadata: dict[str, str]
@@ -164,7 +164,7 @@ class AttemptedMessageOut(MessageOut):
     next_attempt: datetime | None = None
 
 
-class AttemptedDestinationOut(EndpointBaseOut):
+class AttemptedDestinationOut(EndpointFacts):
     """An endpoint as one message saw it."""
 
     status: AttemptStatus

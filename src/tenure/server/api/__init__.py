@@ -8,7 +8,7 @@ from tenure.server.api import (
     applications,
     attempts,
     endpoints,
-    event_types,
+    eventtypes,
     health,
     keys,
     messages,
@@ -31,7 +31,7 @@ def routers() -> tuple[APIRouter, ...]:
         endpoints.router(),
         messages.router(),
         attempts.router(),
-        event_types.router(),
+        eventtypes.router(),
         keys.router(),
         nodes.router(),
     )

@@ -11,7 +11,7 @@ from svix.api import MessageIn
 from svix.api.message import message_in_raw
 from svix.webhooks import Webhook
 
-from tests.server.conftest import Service, Sink, until
+from tests.server.running import Service, Sink, until
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.conftest import Service, Sink, until
+from tests.server.running import Service, Sink, until
 
 
 def page(service: Service, key: str | None = None) -> httpx.AsyncClient:

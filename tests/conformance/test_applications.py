@@ -8,7 +8,7 @@ import pytest
 from svix.api import ApplicationIn, ApplicationListOptions, ApplicationPatch
 from svix.api.application import ApplicationCreateOptions
 
-from tests.server.conftest import Service
+from tests.server.running import Service
 
 APP = "/api/v1/app"
 

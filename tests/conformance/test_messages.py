@@ -16,7 +16,7 @@ from svix.api.message import MessageGetOptions, message_in_raw
 from svix.exceptions import HttpError
 
 from tenure.server import unoffered
-from tests.server.conftest import Service
+from tests.server.running import Service
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from tenure.errors import DatabaseUnavailable
 from tenure.server import serving
 from tenure.server.app import Front, asgi
-from tests.server.conftest import BOOTSTRAP, Service
+from tests.server.running import BOOTSTRAP, Service
 
 PING = "/api/v1/health/ping"
 BODY = json.dumps({"eventType": "a", "payload": {}}).encode()

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.conftest import Service, Sink, until
+from tests.server.running import Service, Sink, until
 
 BODIES: dict[str, Any] = {
     "ApplicationIn": {"name": "Taken over"},

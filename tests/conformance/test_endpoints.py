@@ -13,7 +13,7 @@ from svix.api import (
     EventTypeIn,
 )
 
-from tests.server.conftest import Service
+from tests.server.running import Service
 
 TYPES = "/api/v1/event-type"
 

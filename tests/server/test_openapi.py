@@ -22,7 +22,7 @@ from tenure.engine import Engine
 from tenure.server import serving
 from tenure.server.app import asgi
 from tenure.server.openapi import document
-from tests.server.conftest import BOOTSTRAP
+from tests.server.running import BOOTSTRAP
 
 DOCUMENT = document(asgi(Engine(load({}, environ={}))).control)
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)

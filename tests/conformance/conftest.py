@@ -1,0 +1,5 @@
+"""The fixtures of a running server, for the checks of the Svix API."""
+
+from tests.server.running import app, client, other, service, sink
+
+__all__ = ["app", "client", "other", "service", "sink"]
