@@ -1,13 +1,22 @@
 """`tenure explain`: why something waits, and what already happened to it."""
 
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated, Any, Final
 
 import typer
 
 from tenure.cli import options
-from tenure.cli.access import find_app
+from tenure.cli.access import Api, find_app
 from tenure.cli.screen import Screen, when
 from tenure.cli.verbs import Call, verb
+from tenure.clock import US, SystemClock, from_rfc3339
+from tenure.errors import Forbidden
+from tenure.limits import BEAT_SECONDS
+
+MOVING: Final = frozenset({"due", "in_flight"})
+"""Codes of an explanation that change by themselves within moments."""
+SILENT_SECONDS: Final = 3 * BEAT_SECONDS
+"""One beat may be late, and clocks differ a little; three missing ones mean something."""
 
 Ref = Annotated[str, typer.Argument(metavar="MESSAGE|WORK", help="msg_… or wrk_….")]
 
@@ -22,8 +31,30 @@ def explain(call: Call, ref: Ref, app: options.App = None) -> None:
     _, found = find_app(call.api(), app, f"/msg/{ref}/explain")
     if call.screen.as_json:
         call.screen.json(found)
-    else:
-        show(call.screen, found)
+        return
+    show(call.screen, found)
+    if any(delivery["code"] in MOVING for delivery in found["deliveries"]):
+        tell_silence(call.screen, call.api())
+
+
+def tell_silence(screen: Screen, api: Api) -> None:
+    """Say so when work is due and every node that could take it has gone silent.
+
+    A node that was killed stays open until another one closes it; when it was the last
+    one, nobody does.
+    """
+    with suppress(Forbidden):  # a key of one application sees no nodes
+        nodes = api.get("/api/v1/node")["data"]
+        now = SystemClock().wall_us()
+        heard = [from_rfc3339(n["beatAt"]) for n in nodes if n["state"] == "open"]
+        silent = (now - max(heard)) / US if heard else None
+        if silent is None or silent > SILENT_SECONDS:
+            last = "" if silent is None else f" for {silent:.0f} s"
+            screen.line(
+                f"no node has been heard{last}: is a server running? `tenure serve`"
+                " starts one",
+                style="yellow",
+            )
 
 
 def show(screen: Screen, found: Any) -> None:

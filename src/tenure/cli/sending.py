@@ -9,6 +9,7 @@ import typer
 
 from tenure.cli.access import Api
 from tenure.cli.endpoints import application, create_endpoint
+from tenure.cli.explaining import MOVING, tell_silence
 from tenure.cli.hints import ADDRESS_REFUSED, allowing
 from tenure.cli.screen import Screen, when
 from tenure.cli.verbs import Call, verb
@@ -18,8 +19,6 @@ from tenure.errors import EXIT_REFUSED, EXIT_UNAVAILABLE
 from tenure.limits import LIST_MAX, SEND_WAIT_SECONDS
 
 APP: Final = "cli"
-MOVING: Final = frozenset({"due", "in_flight"})
-"""Codes of `explain` that change by themselves within moments."""
 
 
 def add(app: typer.Typer) -> None:
@@ -68,6 +67,8 @@ def send(
         )
     else:
         _tell(call.screen, delivery, url, message["id"])
+        if not _settled(delivery):
+            tell_silence(call.screen, api)
     raise typer.Exit(_exit_code(delivery))
 
 
