@@ -20,9 +20,10 @@ from tenure.outbox.door import Door
 from tenure.outbox.ledger import (
     applications,
     attempts,
-    endpoint_secrets,
+    credentials,
+    deleting,
     endpoints,
-    event_types,
+    eventtypes,
     keys,
     messages,
     resending,
@@ -237,7 +238,7 @@ class Outbox:
 
     async def delete_application(self, tenant: TenantId, ref: str) -> None:
         """Delete an application with its endpoints; open work is cancelled."""
-        await self._door.write(endpoints.delete_application, tenant, ref)
+        await self._door.write(deleting.delete_application, tenant, ref)
 
     async def create_endpoint(
         self,
@@ -319,12 +320,12 @@ class Outbox:
 
     async def delete_endpoint(self, tenant: TenantId, app_ref: str, ref: str) -> None:
         """Delete an endpoint; open work is cancelled, history stays."""
-        await self._door.write(endpoints.delete_endpoint, tenant, app_ref, ref)
+        await self._door.write(deleting.delete_endpoint, tenant, app_ref, ref)
 
     async def endpoint_secret(self, tenant: TenantId, app_ref: str, ref: str) -> str:
         """Return what a receiver verifies with."""
         return await self._door.read(
-            endpoint_secrets.endpoint_secret, tenant, app_ref, ref, ring=self._ring
+            credentials.endpoint_secret, tenant, app_ref, ref, ring=self._ring
         )
 
     async def rotate_endpoint_secret(
@@ -338,7 +339,7 @@ class Outbox:
     ) -> None:
         """Sign with another secret, and with the former one for a grace period."""
         do = partial(
-            endpoint_secrets.rotate_endpoint_secret,
+            credentials.rotate_endpoint_secret,
             tenant=tenant,
             app_ref=app_ref,
             ref=ref,
@@ -354,7 +355,7 @@ class Outbox:
     ) -> EndpointHeaders:
         """Return an endpoint's custom headers, sensitive ones by name only."""
         return await self._door.read(
-            endpoint_secrets.endpoint_headers, tenant, app_ref, ref, ring=self._ring
+            credentials.endpoint_headers, tenant, app_ref, ref, ring=self._ring
         )
 
     async def put_endpoint_headers(
@@ -362,7 +363,7 @@ class Outbox:
     ) -> None:
         """Replace an endpoint's custom headers."""
         await self._door.write(
-            endpoint_secrets.put_endpoint_headers,
+            credentials.put_endpoint_headers,
             tenant,
             app_ref,
             ref,
@@ -381,7 +382,7 @@ class Outbox:
     ) -> None:
         """Set some of an endpoint's headers; None, or a name in `delete`, removes."""
         await self._door.write(
-            endpoint_secrets.patch_endpoint_headers,
+            credentials.patch_endpoint_headers,
             tenant,
             app_ref,
             ref,
@@ -403,7 +404,7 @@ class Outbox:
         end = self._clock.wall_us() if until is None else until
         start = end - 28 * 86_400 * US if since is None else since
         return await self._door.read(
-            endpoint_secrets.endpoint_stats,
+            credentials.endpoint_stats,
             tenant,
             app_ref,
             ref,
@@ -419,14 +420,14 @@ class Outbox:
         idempotency: Idempotency | None = None,
     ) -> Written[EventType]:
         """Create an event type; an archived one is revived."""
-        do = partial(event_types.create_event_type, tenant=tenant, given=given)
+        do = partial(eventtypes.create_event_type, tenant=tenant, given=given)
         return await self._door.once(
             tenant, idempotency, "event_type.create", do, EventType
         )
 
     async def get_event_type(self, tenant: TenantId, name: str) -> EventType:
         """Return an event type, archived or not."""
-        return await self._door.read(event_types.find_event_type, tenant, name)
+        return await self._door.read(eventtypes.find_event_type, tenant, name)
 
     async def list_event_types(
         self,
@@ -437,7 +438,7 @@ class Outbox:
     ) -> Page[EventType]:
         """Return one page of event types by name."""
         return await self._door.read(
-            event_types.list_event_types,
+            eventtypes.list_event_types,
             tenant,
             page,
             include_archived=include_archived,
@@ -447,20 +448,20 @@ class Outbox:
         self, tenant: TenantId, name: str, given: EventTypeIn
     ) -> Written[EventType]:
         """Put an event type in the place of the one named, or create it."""
-        return await self._door.write(event_types.put_event_type, tenant, name, given)
+        return await self._door.write(eventtypes.put_event_type, tenant, name, given)
 
     async def patch_event_type(
         self, tenant: TenantId, name: str, patch: EventTypePatch
     ) -> EventType:
         """Change some fields of an event type."""
-        return await self._door.write(event_types.patch_event_type, tenant, name, patch)
+        return await self._door.write(eventtypes.patch_event_type, tenant, name, patch)
 
     async def delete_event_type(
         self, tenant: TenantId, name: str, *, expunge: bool = False
     ) -> None:
         """Archive an event type; `expunge` removes it."""
         await self._door.write(
-            event_types.delete_event_type, tenant, name, expunge=expunge
+            eventtypes.delete_event_type, tenant, name, expunge=expunge
         )
 
     async def list_attempts_by_endpoint(

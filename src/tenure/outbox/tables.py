@@ -80,12 +80,19 @@ endpoint = Table(
     instant("created_at", nullable=False),
     instant("updated_at", nullable=False),
     instant("deleted_at"),
+    Column("cleared_to", Id, nullable=False, server_default=text("''")),
     PrimaryKeyConstraint("id"),
 )
 """`url` is kept without user info, which lies sealed in `userinfo`; `headers` and
 `secrets` are sealed too. The configuration's version is that of its lane."""
 Index("ix_endpoint_app_id", endpoint.c.app, endpoint.c.id)
 Index("ix_endpoint_lane", endpoint.c.lane, unique=True)
+Index(
+    "ix_endpoint_uncleared",
+    endpoint.c.id,
+    postgresql_where=text("deleted_at IS NOT NULL AND cleared_to <> '~'"),
+    sqlite_where=text("deleted_at IS NOT NULL AND cleared_to <> '~'"),
+)
 Index(
     "uq_endpoint_app_uid",
     endpoint.c.app,

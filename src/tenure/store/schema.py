@@ -187,6 +187,13 @@ lane = Table(
     CheckConstraint("order_policy IN ('block','skip')", name="order_policy"),
 )
 
+Index(
+    "ix_lane_deleted",
+    lane.c.id,
+    postgresql_where=text("state = 'deleted'"),
+    sqlite_where=text("state = 'deleted'"),
+)
+
 order_head = Table(
     "order_head",
     metadata,

@@ -17,12 +17,10 @@ from tenure.errors import (
     NotFound,
     ValidationFailed,
 )
-from tenure.ids import WorkId
-from tenure.limits import CANCEL_BATCH_ROWS
 from tenure.outbox.keyring import KeyRing
 from tenure.outbox.ledger import endpoints
 from tenure.outbox.ledger.applications import create_application
-from tenure.outbox.ledger.endpoints import create_endpoint, sweep_deleted_lanes
+from tenure.outbox.ledger.endpoints import create_endpoint
 from tenure.outbox.model import (
     ApplicationIn,
     EndpointIn,
@@ -36,7 +34,6 @@ from tenure.outbox.model import (
     SecretRotation,
 )
 from tenure.outbox.outbox import Outbox
-from tenure.store import claims
 from tenure.store.backend import Backend
 from tenure.store.tx import Tx
 from tests.outbox.sending import local
@@ -478,48 +475,6 @@ async def test_endpoints_are_bounded_also_when_two_come_at_once(
     assert await count(postgres_backend, "endpoint") == 2
 
 
-async def test_an_endpoint_made_while_its_application_is_deleted_does_not_survive(
-    postgres_url: str, postgres_backend: Backend, ring: KeyRing
-) -> None:
-    made = await postgres_backend.write(
-        lambda tx: create_application(tx, ONE, ApplicationIn(name="Shop"))
-    )
-    app = made.value.id
-
-    def create(tx: Tx) -> object:
-        return create_endpoint(
-            tx, ONE, app, EndpointIn(url=URL), ring=ring, settings=OutboxSettings()
-        )
-
-    def delete(tx: Tx) -> None:
-        endpoints.delete_application(tx, ONE, app)
-
-    async with held_transaction(postgres_url) as held:
-        await held.run(create)
-        deleting = asyncio.create_task(postgres_backend.write(delete))
-        await wait_until_blocked(postgres_backend)
-        await held.commit()
-        await deleting
-    live = await count(postgres_backend, "endpoint", "deleted_at IS NULL")
-    assert live == 0
-    await postgres_backend.write(sweep_deleted_lanes)
-    assert await rows(postgres_backend, "SELECT state FROM lane") == [
-        {"state": "deleted"}
-    ]
-    async with held_transaction(postgres_url) as held:
-        again = await held.run(
-            lambda tx: create_application(tx, ONE, ApplicationIn(name="Shop"))
-        )
-        await held.commit()
-        app = again.value.id
-        await held.run(delete)
-        creating = asyncio.create_task(postgres_backend.write(create))
-        await wait_until_blocked(postgres_backend)
-        await held.commit()
-        with pytest.raises(NotFound):
-            await creating
-
-
 async def test_two_patches_of_one_endpoint_at_once_lose_neither(
     postgres_url: str, postgres_backend: Backend, ring: KeyRing
 ) -> None:
@@ -551,52 +506,6 @@ async def test_two_patches_of_one_endpoint_at_once_lose_neither(
         await second
     (found,) = await rows(postgres_backend, "SELECT uid, description FROM endpoint")
     assert found == {"uid": "second", "description": "first"}
-
-
-async def test_deleting_closes_the_lane_and_ends_open_work(
-    outbox: Outbox, backend: Backend
-) -> None:
-    app = await make_app(outbox)
-    endpoint = await make_endpoint(outbox, app)
-    other = await make_endpoint(outbox, app)
-    accepted = await accept(outbox, app)
-    await outbox.delete_endpoint(ONE, app.id, endpoint.id)
-    found = await rows(backend, "SELECT lane, state, reason FROM work ORDER BY lane")
-    assert found == [
-        {"lane": endpoint.lane, "state": "cancelled", "reason": "endpoint deleted"},
-        {"lane": other.lane, "state": "ready", "reason": None},
-    ]
-    with pytest.raises(NotFound):
-        await outbox.get_endpoint(ONE, app.id, endpoint.id)
-    with pytest.raises(NotFound):
-        await outbox.delete_endpoint(ONE, app.id, endpoint.id)
-    shown = await outbox.list_endpoints(ONE, app.id)
-    assert [each.id for each in shown.data] == [other.id]
-    kept = await outbox.list_attempted_destinations(ONE, app.id, accepted.message.id)
-    assert [each.endpoint.id for each in kept.data] == sorted([endpoint.id, other.id])
-
-
-async def test_work_that_a_deletion_did_not_see_is_ended_by_the_periodic_pass(
-    outbox: Outbox, backend: Backend
-) -> None:
-    app = await make_app(outbox)
-    endpoint = await make_endpoint(outbox, app)
-    await outbox.delete_endpoint(ONE, app.id, endpoint.id)
-    work = [
-        claims.NewWork(
-            id=WorkId(f"wrk_{n:026d}"),
-            lane=endpoint.lane,
-            kind="delivery",
-            tenant=ONE,
-            subject="msg_x",
-        )
-        for n in range(CANCEL_BATCH_ROWS + 5)
-    ]
-    await backend.write(lambda tx: claims.submit(tx, work))
-    assert await outbox.sweep() == CANCEL_BATCH_ROWS
-    assert await outbox.sweep() == 5
-    assert await outbox.sweep() == 0
-    assert await count(backend, "work", "state = 'cancelled'") == len(work)
 
 
 async def test_another_tenant_or_application_reaches_no_endpoint(

@@ -57,7 +57,7 @@ async def test_a_success_after_a_cancel_request_stays_a_success(yard: Yard):
     assert (await yard.row(id_)).state is State.SUCCEEDED
 
 
-async def test_a_lane_is_cancelled_in_batches_and_history_is_left_alone(yard: Yard):
+async def test_a_lanes_due_and_claimed_rows_are_cancelled_in_batches(yard: Yard):
     lane, other = await yard.lane(), await yard.lane()
     await yard.submit(lane, 2)
     done, runs = await yard.claim(await yard.walker())
@@ -70,9 +70,12 @@ async def test_a_lane_is_cancelled_in_batches_and_history_is_left_alone(yard: Ya
     async def batch() -> int:
         return await yard.do(lambda tx: claims.cancel_lane(tx, lane, "deleted", 4))
 
+    await yard.submit(lane, 2)
     assert [await batch() for _ in range(3)] == [4, 2, 0]
     count = "SELECT count(*) FROM work WHERE state = 'cancelled'"
     assert await yard.do(lambda tx: tx.scalar(count)) == 5
+    asleep_or_later = "SELECT count(*) FROM work WHERE phase IN ('asleep', 'later')"
+    assert await yard.do(lambda tx: tx.scalar(asleep_or_later)) == 2
     assert (await yard.row(done.work.id)).state is State.SUCCEEDED
     assert (await yard.row(runs.work.id)).cancel_requested_at is not None
     assert (await yard.row(stays)).phase is Phase.DUE

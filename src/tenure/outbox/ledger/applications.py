@@ -1,7 +1,7 @@
 """Applications: made, found, changed and deleted.
 
 Deleting marks the row and every lane of it; the open work of those lanes is cancelled
-in bounded batches, the first here, the rest by `endpoints.sweep_deleted_lanes`.
+in bounded batches, the first here, the rest by `deleting`.
 """
 
 from __future__ import annotations

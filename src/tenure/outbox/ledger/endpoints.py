@@ -18,16 +18,14 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from tenure.errors import Conflict, Forbidden, NotFound, ValidationFailed
-from tenure.ids import LaneId, Prefix, TenantId, WorkId, new_endpoint_id
-from tenure.limits import CANCEL_BATCH_ROWS
+from tenure.ids import Prefix, TenantId, new_endpoint_id
 from tenure.outbox import tables
 from tenure.outbox.ledger import paging, rows
 from tenure.outbox.ledger.applications import (
     bump_config,
     find_application,
-    mark_application_deleted,
 )
-from tenure.outbox.ledger.event_types import check_event_types_exist
+from tenure.outbox.ledger.eventtypes import check_event_types_exist
 from tenure.outbox.model import (
     Application,
     Endpoint,
@@ -51,7 +49,7 @@ from tenure.outbox.rules import (
     patched_endpoint,
 )
 from tenure.outbox.secrets import SecretSet, dump_secrets
-from tenure.store import claims, lanes
+from tenure.store import lanes
 
 if TYPE_CHECKING:
     from tenure.outbox.keyring import KeyRing
@@ -208,55 +206,6 @@ def patch_endpoint(
     return _write(tx, stored, given, ring, settings, operator=operator)
 
 
-def delete_endpoint(tx: Tx, tenant: TenantId, app_ref: str, ref: str) -> None:
-    """Delete an endpoint: its lane closes, its open work ends with that reason.
-
-    A send in flight finishes and is recorded; history stays. Open work beyond the
-    first batch is ended by `sweep_deleted_lanes`.
-    """
-    app = find_application(tx, tenant, app_ref)
-    stored = lock_endpoint(tx, tenant, app.id, ref)
-    _delete_lane(tx, stored.lane, DELETED)
-    tx.run(_marked_deleted(tx.now).where(_T.c.id == stored.id))
-    bump_config(tx, app.id)
-
-
-def delete_application(tx: Tx, tenant: TenantId, app_ref: str) -> None:
-    """Delete an application with all its endpoints, as `delete_endpoint` does.
-
-    Payloads and history go by their retention. Raises NotFound.
-    """
-    app = find_application(tx, tenant, app_ref)
-    live = (_T.c.app == app.id, _T.c.deleted_at.is_(None))
-    for lane in tx.execute(sa.select(_T.c.lane).where(*live).order_by(_T.c.lane)):
-        _delete_lane(tx, lane[0], "application deleted")
-    if not mark_application_deleted(tx, app):
-        raise NotFound(f"application {app_ref[:100]!r} was not found")
-    # One that was created between the two statements; its lane is found by the sweep.
-    tx.run(_marked_deleted(tx.now).where(*live))
-
-
-def sweep_deleted_lanes(tx: Tx, limit: int = CANCEL_BATCH_ROWS) -> int:
-    """End up to `limit` due rows of deleted endpoints; return how many were ended.
-
-    Such rows are left when a deletion met more than one batch, or a message was
-    accepted while it committed. A row that is due later is ended once it is due: only
-    due rows are indexed by lane. Run it now and then, at once again while it ends any.
-    """
-    tx.run(
-        "UPDATE lane SET state = 'deleted', reason = :reason, version = version + 1"
-        " WHERE state <> 'deleted' AND kind = 'delivery' AND id IN"
-        " (SELECT lane FROM endpoint WHERE deleted_at IS NOT NULL)",
-        {"reason": DELETED},
-    )
-    found = tx.all(
-        "SELECT w.id FROM lane l JOIN work w ON w.lane = l.id AND w.phase = 'due'"
-        " WHERE l.state = 'deleted' AND l.kind = 'delivery' LIMIT :limit",
-        {"limit": limit},
-    )
-    return len(claims.cancel(tx, [WorkId(row.id) for row in found], DELETED))
-
-
 def lock_endpoint(tx: Tx, tenant: TenantId, app: str, ref: str) -> sa.Row[Any]:
     """Take the endpoint's lane and return the row as it is under that lock.
 
@@ -376,15 +325,6 @@ def _check_room(tx: Tx, app: Application, settings: OutboxSettings) -> None:
             msg=f"an application has at most {settings.endpoints_max} endpoints",
             type="value_error.limit_reached",
         )
-
-
-def _delete_lane(tx: Tx, lane: int, reason: str) -> None:
-    lanes.change_lane(tx, LaneId(lane), state="deleted", reason=reason)
-    claims.cancel_lane(tx, LaneId(lane), reason, CANCEL_BATCH_ROWS)
-
-
-def _marked_deleted(now: int) -> sa.Update:
-    return sa.update(_T).values(deleted_at=now, updated_at=now)
 
 
 def _uid_taken(uid: str | None) -> Conflict:

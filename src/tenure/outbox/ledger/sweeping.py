@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenure.limits import CANCEL_BATCH_ROWS
-from tenure.outbox.ledger import endpoints, keys, messages, remembering
+from tenure.outbox.ledger import deleting, keys, messages, remembering
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,7 +22,8 @@ def sweep(tx: Tx, used_keys: Collection[KeyId], limit: int = CANCEL_BATCH_ROWS) 
     """
     keys.note_used(tx, used_keys)
     return (
-        endpoints.sweep_deleted_lanes(tx, limit)
+        deleting.sweep_deleted_lanes(tx, limit)
+        + deleting.clear_deleted(tx, limit)
         + messages.expire_payloads(tx, limit)
         + remembering.expire(tx, limit)
     )

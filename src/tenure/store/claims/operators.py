@@ -38,19 +38,33 @@ def cancel(tx: Tx, ids: Sequence[WorkId], reason: str) -> dict[WorkId, Work]:
 
 
 def cancel_lane(tx: Tx, lane: LaneId, reason: str, limit: int) -> int:
-    """Cancel up to `limit` open rows of a lane; return how many were touched.
+    """Cancel up to `limit` rows of a lane that are due, claimed or stand in line.
 
-    Rows that somebody else holds locked are passed over, so that this never waits
-    while the caller holds the lane; call again until it returns 0.
+    Returns how many changed; call again until it returns 0. Rows due later, asleep for
+    another reason or parked are in no index of their lane: the slice that has the
+    lane finds them through rows of its own, and those due later when they come due.
     """
-    skip = " FOR NO KEY UPDATE SKIP LOCKED" if tx.dialect == "postgresql" else ""
-    found = tx.all(
-        "SELECT id FROM work WHERE lane = :lane AND cancel_requested_at IS NULL"
-        " AND state IN ('ready', 'claimed', 'parked')"
-        f" ORDER BY id LIMIT :limit{skip}",
-        {"lane": lane, "limit": limit},
-    )
-    return len(cancel(tx, [row[0] for row in found], reason))
+    found: list[WorkId] = []
+    for source in _OPEN_IN_LANE:
+        if len(found) < limit:
+            left = {"lane": lane, "limit": limit - len(found)}
+            found += [row[0] for row in tx.all(source, left)]
+    return len(cancel(tx, found, reason))
+
+
+_OPEN_IN_LANE = (
+    """
+    SELECT w.id FROM work w WHERE w.lane = :lane AND w.phase = 'due' LIMIT :limit
+    """,
+    """
+    SELECT w.id FROM work w WHERE w.lane = :lane AND w.state = 'claimed'
+    AND w.cancel_requested_at IS NULL LIMIT :limit
+    """,
+    """
+    SELECT w.id FROM order_line o JOIN work w ON w.id = o.work
+    WHERE o.lane = :lane AND w.state IN ('ready', 'parked') LIMIT :limit
+    """,
+)
 
 
 def replay(

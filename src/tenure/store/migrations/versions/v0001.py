@@ -241,6 +241,14 @@ def _lane() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_lane")),
     )
+    op.create_index(
+        "ix_lane_deleted",
+        "lane",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("state = 'deleted'"),
+        sqlite_where=sa.text("state = 'deleted'"),
+    )
 
 
 def _order_head() -> None:

@@ -117,10 +117,19 @@ def _endpoint() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.Column("deleted_at", sa.BigInteger(), nullable=True),
+        sa.Column("cleared_to", _ID, server_default=sa.text("''"), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_endpoint")),
     )
     op.create_index("ix_endpoint_app_id", "endpoint", ["app", "id"], unique=False)
     op.create_index("ix_endpoint_lane", "endpoint", ["lane"], unique=True)
+    op.create_index(
+        "ix_endpoint_uncleared",
+        "endpoint",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("deleted_at IS NOT NULL AND cleared_to <> '~'"),
+        sqlite_where=sa.text("deleted_at IS NOT NULL AND cleared_to <> '~'"),
+    )
     op.create_index(
         "uq_endpoint_app_uid",
         "endpoint",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenure.errors import EventTypeExists, NotFound, ValidationFailed
-from tenure.outbox.ledger.event_types import create_event_type
+from tenure.outbox.ledger.eventtypes import create_event_type
 from tenure.outbox.model import (
     EventTypeIn,
     EventTypePatch,

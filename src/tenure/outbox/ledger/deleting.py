@@ -1,0 +1,128 @@
+"""Deleting endpoints and applications: open work ends with that reason, in batches.
+
+Theory. One transaction closes the lane, marks the row and ends what the lane's own
+indexes show: rows that are due, claimed or in line. Rows due later, parked or accepted
+meanwhile are found through the endpoint's deliveries, from a place that is kept on the
+endpoint's row: the periodic pass goes on from there, on any node, until it has seen
+each delivery once (`cleared_to` is then the last word, "~").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+
+from tenure.errors import NotFound
+from tenure.ids import LaneId, TenantId, WorkId
+from tenure.limits import CANCEL_BATCH_ROWS
+from tenure.outbox import tables
+from tenure.outbox.ledger.applications import (
+    bump_config,
+    find_application,
+    mark_application_deleted,
+)
+from tenure.outbox.ledger.endpoints import lock_endpoint
+from tenure.store import claims, lanes
+
+if TYPE_CHECKING:
+    from tenure.store.tx import Tx
+
+_T: Final = tables.endpoint
+DELETED: Final = "endpoint deleted"
+CLEARED: Final = "~"
+"""Stands behind every message id: all deliveries were looked at."""
+
+
+def delete_endpoint(tx: Tx, tenant: TenantId, app_ref: str, ref: str) -> None:
+    """Delete an endpoint: its lane closes, its open work ends with that reason.
+
+    A send in flight finishes and is recorded; history stays. What this transaction
+    does not reach is ended by `clear_deleted` and `sweep_deleted_lanes`.
+    """
+    app = find_application(tx, tenant, app_ref)
+    stored = lock_endpoint(tx, tenant, app.id, ref)
+    _delete_lane(tx, stored.lane, DELETED)
+    tx.run(_marked_deleted(tx.now).where(_T.c.id == stored.id))
+    bump_config(tx, app.id)
+    _clear(tx, stored.id, "", CANCEL_BATCH_ROWS)
+
+
+def delete_application(tx: Tx, tenant: TenantId, app_ref: str) -> None:
+    """Delete an application with all its endpoints, as `delete_endpoint` does.
+
+    Payloads and history go by their retention. Raises NotFound.
+    """
+    app = find_application(tx, tenant, app_ref)
+    live = (_T.c.app == app.id, _T.c.deleted_at.is_(None))
+    for lane in tx.execute(sa.select(_T.c.lane).where(*live).order_by(_T.c.lane)):
+        _delete_lane(tx, lane[0], "application deleted")
+    if not mark_application_deleted(tx, app):
+        raise NotFound(f"application {app_ref[:100]!r} was not found")
+    # One that was created between the two statements; its lane is found by the sweep.
+    tx.run(_marked_deleted(tx.now).where(*live))
+
+
+def sweep_deleted_lanes(tx: Tx, limit: int = CANCEL_BATCH_ROWS) -> int:
+    """End up to `limit` due rows of deleted endpoints; return how many were ended.
+
+    Such rows are left when a deletion met more than one batch, or a message was
+    accepted while it committed. Run it now and then, at once again while it ends any.
+    """
+    tx.run(
+        "UPDATE lane SET state = 'deleted', reason = :reason, version = version + 1"
+        " WHERE state <> 'deleted' AND kind = 'delivery' AND id IN"
+        " (SELECT lane FROM endpoint WHERE deleted_at IS NOT NULL"
+        " AND cleared_to <> '~')",
+        {"reason": DELETED},
+    )
+    found = tx.all(
+        "SELECT w.id FROM lane l JOIN work w ON w.lane = l.id AND w.phase = 'due'"
+        " WHERE l.state = 'deleted' AND l.kind = 'delivery' LIMIT :limit",
+        {"limit": limit},
+    )
+    return len(claims.cancel(tx, [WorkId(row.id) for row in found], DELETED))
+
+
+def clear_deleted(tx: Tx, limit: int = CANCEL_BATCH_ROWS) -> int:
+    """Look at up to `limit` deliveries of a deleted endpoint, from where it stopped.
+
+    Ends those that are still open. Returns how many were looked at; 0 says that no
+    deleted endpoint is left to look at.
+    """
+    skip = " FOR NO KEY UPDATE SKIP LOCKED" if tx.dialect == "postgresql" else ""
+    found = tx.first(
+        "SELECT e.id, e.cleared_to FROM endpoint e WHERE e.deleted_at IS NOT NULL"
+        f" AND e.cleared_to <> '~' ORDER BY e.id LIMIT 1{skip}"
+    )
+    if found is None:
+        return 0
+    return max(1, _clear(tx, found.id, found.cleared_to, limit))
+
+
+def _clear(tx: Tx, endpoint: str, place: str, limit: int) -> int:
+    """End open deliveries above a message id and keep how far that got."""
+    seen = tx.all(
+        "SELECT d.message, d.work FROM delivery d WHERE d.endpoint = :endpoint"
+        " AND d.message > :place ORDER BY d.message LIMIT :limit",
+        {"endpoint": endpoint, "place": place, "limit": limit},
+    )
+    asked, params = tx.rows("b", {"id": "text"}, [(row.work,) for row in seen])
+    still = tx.all(
+        f"SELECT w.id FROM {asked} JOIN work w ON w.id = b.id"
+        " WHERE w.state IN ('ready', 'parked')",
+        params,
+    )
+    claims.cancel(tx, [WorkId(row.id) for row in still], DELETED)
+    reached = seen[-1].message if len(seen) == limit else CLEARED
+    tx.run(sa.update(_T).where(_T.c.id == endpoint).values(cleared_to=reached))
+    return len(seen)
+
+
+def _delete_lane(tx: Tx, lane: int, reason: str) -> None:
+    lanes.change_lane(tx, LaneId(lane), state="deleted", reason=reason)
+    claims.cancel_lane(tx, LaneId(lane), reason, CANCEL_BATCH_ROWS)
+
+
+def _marked_deleted(now: int) -> sa.Update:
+    return sa.update(_T).values(deleted_at=now, updated_at=now)
