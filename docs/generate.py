@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from docs.commands import commands_page
 from tenure.config import PREFIX, Settings
 from tenure.errors import Broken, Refused, TenureError, Unavailable, leaves
 from tenure.kernel.table import page as states_page
@@ -84,6 +85,7 @@ def _sentence(error: type[TenureError]) -> str:
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "internals/states.md": states_page,
+    "reference/cli.md": lambda: commands_page(NOTE),
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,
 }
