@@ -21,6 +21,7 @@ from tests.cli.rig import (
     tenure_json,
     until,
 )
+from tests.databases import PostgresServer
 
 SERVE = ("serve", "--port", "0", "--json", "--log-level", "error")
 
@@ -196,3 +197,19 @@ def test_a_parent_that_is_killed_leaves_no_process_behind(tmp_path: Path):
         _, alive = psutil.wait_procs(children, timeout=30)
         assert alive == []
         assert tenure_json("nodes", "list", *served.database) == []
+
+
+def test_postgresql_without_a_key_ring_is_refused_with_a_fresh_key_to_set(
+    tmp_path: Path, postgres_server: PostgresServer, postgres_database: str
+):
+    url = postgres_server.database_by_port(postgres_database)
+    serve = ("serve", "--port", "0", "--database-url", url)
+    done = run(tmp_path, *serve)
+    assert done.code == 2
+    assert "TENURE_SECRET_KEYS is not set" in done.err
+    key = done.err.split("keep it safe: ")[1].split()[0]
+    with running(tmp_path, *serve, "--json", env={"TENURE_SECRET_KEYS": key}) as server:
+        server.event("listening")
+        server.signal()
+        assert server.ended() == 0
+    assert list(tmp_path.iterdir()) == []

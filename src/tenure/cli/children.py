@@ -85,7 +85,9 @@ class Children:
             began = clock.monotonic()
             code = await self._run_once(number)
             if self._stopping.is_set():
-                self._code = max(self._code, 0 if code == 0 else 1)
+                # One that had not got as far as listening to signals held nothing.
+                clean = code in {0, -signal.SIGTERM}
+                self._code = max(self._code, 0 if clean else 1)
                 return
             if code == EXIT_CONFIG:
                 self._code = code  # it said why; the next one would say the same
