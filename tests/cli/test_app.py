@@ -79,3 +79,19 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path):
     finally:
         os.close(writing)
     assert done.stderr == b""
+
+
+def test_shells_complete_verbs(tmp_path: Path):
+    done = subprocess.run(
+        [str(Path(COMMAND[0]).parent / "tenure")],
+        cwd=tmp_path,
+        env=environment(
+            _TENURE_COMPLETE="complete_bash", COMP_WORDS="tenure mess", COMP_CWORD="1"
+        ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout.split() == ["messages"]

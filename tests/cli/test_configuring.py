@@ -1,3 +1,5 @@
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,12 @@ def test_a_setting_that_is_wrong_is_named_with_its_origin(tmp_path: Path):
 
 def test_a_database_is_opened_but_never_made(served: Served, tmp_path: Path):
     assert "opens" in tenure("config", "check", *served.database).out
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    pending = tenure("config", "check", "--database-url", f"sqlite:///{empty}")
+    assert "migrations pending" in pending.out
+    with closing(sqlite3.connect(empty)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
     file = tmp_path / "none.db"
     fresh = tenure("config", "check", "--database-url", f"sqlite:///{file}")
     assert fresh.code == 0
@@ -39,3 +47,9 @@ def test_a_key_ring_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch):
     done = tenure("config", "check", "--json")
     assert done.code == 2
     assert "tenure key new" in done.err
+
+
+def test_postgresql_needs_a_key_ring():
+    done = tenure("config", "check", "--database-url", "postgresql://nobody@x/y")
+    assert done.code == 2
+    assert "TENURE_SECRET_KEYS is not set" in done.err

@@ -63,8 +63,7 @@ def test_people_read_what_it_does_and_what_a_stop_may_take(tmp_path: Path):
         assert command.ended() == 0
         text = "\n".join(command.lines)
     assert "API key, shown this once: tnr_" in text
-    assert "stopping: what is in flight (0) gets up to 0.0 s" in text
-    assert "then 5 s for results to be written" in text
+    assert "stopping: nothing is in flight, then 5 s for results to be written" in text
     assert "stopped in" in text
 
 
@@ -137,6 +136,9 @@ def test_another_key_ring_is_refused(tmp_path: Path):
         served.command.signal()
         served.command.ended()
     (tmp_path / "tenure.db.keys").unlink()
+    checked = tenure("config", "check", *served.database)
+    assert checked.code == 2
+    assert "wrong_key_ring" in checked.err
     done = run(tmp_path, "serve", "--port", "0")
     assert done.code == 2
     assert "do not open this database" in done.err
@@ -207,6 +209,9 @@ def test_postgresql_without_a_key_ring_is_refused_with_a_fresh_key_to_set(
     done = run(tmp_path, *serve)
     assert done.code == 2
     assert "TENURE_SECRET_KEYS is not set" in done.err
+    asked = run(tmp_path, "messages", "list", "--database-url", url)
+    assert asked.code == 2
+    assert "--key or TENURE_API_KEY asks the server" in asked.err
     key = done.err.split("keep it safe: ")[1].split()[0]
     with running(tmp_path, *serve, "--json", env={"TENURE_SECRET_KEYS": key}) as server:
         server.event("listening")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from tenure.cli.databases import named, sqlite_file
 from tenure.cli.verbs import Call, verb
+from tenure.errors import ConfigInvalid, WrongKeyRing
 
 if TYPE_CHECKING:
     from tenure.config import Settings
+    from tenure.outbox.keyring import KeyRing
+
+RING: Final = "key_ring"
+"""The name under which the engine keeps what the ring must open."""
 
 configuration = typer.Typer(
     name="config",
@@ -38,16 +43,16 @@ def show(call: Call) -> None:
 
 @verb(configuration, "check", asks=False)
 def check(call: Call) -> None:
-    """Read the settings and open the database, as a start would; change nothing."""
-    settings = call.settings()
-    if settings.secret_keys:
-        from tenure.outbox.keyring import KeyRing
+    """Look at the settings, the database and the key ring as a start would.
 
-        KeyRing([key.get_secret_value() for key in settings.secret_keys])
+    Changes nothing.
+    """
+    settings = call.settings()
+    ring = _ring(settings)
     file = sqlite_file(settings)
     if file is None or file.exists():
-        asyncio.run(_open(settings))
-        found = "opens"
+        pending = asyncio.run(_look(settings, ring))
+        found = f"opens; {pending} migrations pending" if pending else "opens"
     else:
         found = "does not exist yet; `tenure serve` makes it"
     if call.screen.as_json:
@@ -58,8 +63,40 @@ def check(call: Call) -> None:
         )
 
 
-async def _open(settings: Settings) -> None:
-    from tenure.store.backend import open_backend
+def _ring(settings: Settings) -> KeyRing | None:
+    """Return the ring of the settings or of the file beside SQLite's; None yet."""
+    from tenure.outbox.keyring import KeyRing
 
+    keys = [key.get_secret_value() for key in settings.secret_keys]
+    file = sqlite_file(settings)
+    if not keys and file is None:
+        raise ConfigInvalid(
+            "TENURE_SECRET_KEYS is not set, which PostgreSQL needs: give the ring that"
+            " this database is used with; for a new one `tenure key new` makes a key"
+        )
+    beside = None if file is None else file.with_name(f"{file.name}.keys")
+    if not keys and beside is not None and beside.exists():
+        keys = beside.read_text("ascii").split()
+    return KeyRing(keys) if keys else None
+
+
+async def _look(settings: Settings, ring: KeyRing | None) -> int:
+    """Return how many migrations are missing. Raises WrongKeyRing."""
+    from tenure.store import migrating
+    from tenure.store.backend import open_backend
+    from tenure.store.identity import read_setting
+
+    scripts = await asyncio.to_thread(migrating.load)
     backend = await open_backend(settings.database_url)
-    await backend.aclose()
+    try:
+        pending = await backend.read(lambda tx: migrating.plan(tx, scripts=scripts))
+        if await backend.read(migrating.current) is not None:
+            kept = await backend.read(lambda tx: read_setting(tx, RING))
+            if kept is not None and (ring is None or not ring.opens(kept)):
+                raise WrongKeyRing(
+                    f"the key ring does not open {named(settings)}: give the one it was"
+                    " used with (TENURE_SECRET_KEYS, or the .keys file beside SQLite's)"
+                )
+    finally:
+        await backend.aclose()
+    return len(pending)

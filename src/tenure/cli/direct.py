@@ -18,6 +18,7 @@ from tenure.cli.access import Answered
 from tenure.cli.databases import existing, named
 from tenure.config import Settings
 from tenure.engine import Engine
+from tenure.errors import ConfigInvalid
 from tenure.ids import token
 from tenure.server.app import asgi
 
@@ -89,6 +90,11 @@ class Direct:
 @contextmanager
 def direct(settings: Settings) -> Generator[Direct]:
     """Open the database while the block lasts. Raises ConfigInvalid if there is none."""
+    if not settings.is_sqlite and not settings.secret_keys:
+        raise ConfigInvalid(
+            "neither a key nor a key ring: --key or TENURE_API_KEY asks the server,"
+            " TENURE_SECRET_KEYS opens the database directly"
+        )
     key = token()
     changes = {
         "bootstrap_key": SecretStr(key),

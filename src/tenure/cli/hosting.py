@@ -95,10 +95,14 @@ class _Announcer:
 
     def draining(self, plan: Draining) -> None:
         """Say how long a stop may take."""
+        waits = (
+            f"what is in flight ({plan.in_flight}) gets up to {plan.budget_seconds:.1f} s"
+            if plan.in_flight
+            else "nothing is in flight"
+        )
         self._say(
-            f"stopping: what is in flight ({plan.in_flight}) gets up to"
-            f" {plan.budget_seconds:.1f} s to finish, then {plan.settle_seconds:g} s for"
-            " results to be written; a second signal cuts it now",
+            f"stopping: {waits}, then {plan.settle_seconds:g} s for results to be"
+            " written; a second signal cuts it now",
             event="stopping",
             **asdict(plan),
         )

@@ -49,7 +49,10 @@ def demonstrate(call: Call, *, port: int | None, seconds: float) -> None:
             settings,
             listening=show.listening,
             draining=lambda plan: call.screen.note(
-                f"\nstopping: up to {plan.budget_seconds:.1f} s for what is in flight"
+                f"\nstopping: {plan.in_flight} in flight get up to"
+                f" {plan.budget_seconds:.1f} s"
+                if plan.in_flight
+                else "\nstopping"
             ),
             drained=lambda _how: None,
             beside=show.run,
