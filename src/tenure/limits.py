@@ -188,6 +188,7 @@ HTTP_STOP_SECONDS: Final = 2.0  # for answers under way, before and after the dr
 CHILD_BACKOFF_MIN_SECONDS: Final = 0.5  # before a process of `serve` that died returns
 CHILD_BACKOFF_MAX_SECONDS: Final = 15.0  # it doubles up to here
 CHILD_HEALTHY_SECONDS: Final = 60.0  # a process that ran so long starts afresh at once
+PORT_WAIT_SECONDS: Final = 2.0  # for a port that a killed deployment still holds
 PORTS_TRIED_MAX: Final = 20  # by `tenure demo`, when the first is taken
 DEMO_SECONDS: Final = 300.0  # how long the demo goes on making messages
 DEMO_PER_SECOND: Final = 3.0  # messages of the demo

@@ -27,11 +27,12 @@ LOOPBACK = ("--allow-networks", "127.0.0.0/8")
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Return this process's environment without settings, and these ones."""
+    """Return this process's environment without settings, and these ones.
+
+    Commands run at the speed of the real clock, whatever factor the tests run with:
+    what they print is part of what is tested.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TENURE_")}
-    factor = os.environ.get("TENURE_TEST_TIME_FACTOR")
-    if factor is not None:
-        kept["TENURE_TEST_TIME_FACTOR"] = factor
     return kept | {"PYTHONWARNINGS": "error"} | settings
 
 

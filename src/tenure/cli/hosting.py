@@ -12,11 +12,13 @@ import typer
 from tenure import __version__
 from tenure.cli.children import Children, reserve_port
 from tenure.cli.databases import named
-from tenure.cli.ports import free_port
+from tenure.cli.ports import free_port, is_free
 from tenure.cli.running import first_start, run_node, run_on_loop
 from tenure.cli.screen import Screen
 from tenure.cli.verbs import Call
+from tenure.cli.waiting import watch
 from tenure.config import Settings
+from tenure.limits import PORT_WAIT_SECONDS
 from tenure.telemetry import logs
 from tenure.work.drain import Drained, Draining
 
@@ -38,7 +40,7 @@ def host(
         return
     announcer = _Announcer(call.screen)
     if settings.port:
-        free_port(settings.host, settings.port)
+        _wait_for_port(settings)
     key = first_start(settings)
     announcer.opened(settings, key)
     if settings.processes == 1:
@@ -50,6 +52,14 @@ def host(
         code = asyncio.run(_several(settings, call, flags, announcer))
     if code:
         raise typer.Exit(code)
+
+
+def _wait_for_port(settings: Settings) -> None:
+    """Refuse a port that stays taken; processes of a killed parent let go of it soon."""
+    watch(
+        lambda: is_free(settings.host, settings.port), bool, seconds=PORT_WAIT_SECONDS
+    )
+    free_port(settings.host, settings.port)
 
 
 class _Announcer:

@@ -37,6 +37,8 @@ def demonstrate(call: Call, *, port: int | None, seconds: float) -> None:
         database_url=call.given("database_url") or DATABASE,
         port=port,
         allow_networks=LOOPBACK,
+        sending="on",
+        https_only="off",
     )
     free = _free_port(settings, call.screen)
     settings = settings.model_copy(update={"port": free, "processes": 1})
