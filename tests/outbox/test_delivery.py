@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from standardwebhooks import Webhook
-from svix.webhooks import Webhook as SvixWebhook
 
 from tenure.clock import US, SystemClock
 from tenure.ids import Random
 from tenure.kernel.commands import Answer, Cut, Failed, Parked, Succeeded
 from tenure.outbox import delivery
-from tenure.outbox.http import Failure, Policy, Request, Response, Timings
+from tenure.outbox.http import Failure, Response
 from tenure.outbox.keyring import KeyRing, new_key
 from tenure.outbox.model import (
-    Application,
-    Attempt,
     AttemptStatus,
     EndpointPatch,
     EndpointSettings,
     OutboxSettings,
-    SecretRotation,
 )
 from tenure.outbox.outbox import Outbox
 from tenure.store.backend import Backend
 from tests.outbox.http.servers import OK, answering, answering_then_close, serving
+from tests.outbox.scripted import (
+    Scripted,
+    failure,
+    only_attempt,
+    parse,
+    response,
+)
 from tests.outbox.sending import (
     LOCAL,
     Permit,
@@ -59,106 +60,6 @@ async def sender(backend: Backend, ring: KeyRing) -> AsyncIterator[Sender]:
         yield made
 
 
-class Scripted:
-    """A transport that answers what it is told and keeps what it was given."""
-
-    def __init__(self, *answers: Response | Failure) -> None:
-        self.answers = list(answers)
-        self.requests: list[Request] = []
-        self.policies: list[Policy] = []
-
-    async def send(
-        self, request: Request, policy: Policy, before_write: Any = None
-    ) -> Response | Failure:
-        if before_write is not None and not before_write():
-            return failure("fenced", began=False)
-        self.requests.append(request)
-        self.policies.append(policy)
-        return self.answers.pop(0)
-
-    async def aclose(self) -> None:
-        return None
-
-
-TIMINGS = Timings(dns=None, connect=1, tls=None, first_byte=2, total=3)
-
-
-def response(status: int, *headers: tuple[bytes, bytes]) -> Response:
-    return Response(
-        status=status,
-        headers=headers,
-        body=b"body",
-        truncated=False,
-        http_version="1.1",
-        address="127.0.0.1",
-        tls_version=None,
-        reused=False,
-        timings=TIMINGS,
-    )
-
-
-def failure(cause: str, **changes: Any) -> Failure:
-    from tenure.outbox.http import Cause, Phase
-
-    fields: dict[str, Any] = {
-        "cause": Cause(cause),
-        "phase": Phase.CONNECT,
-        "detail": "told so",
-        "address": None,
-        "reused": False,
-        "began": True,
-        "bytes_received": False,
-        "timings": TIMINGS,
-    }
-    return Failure(**(fields | changes))
-
-
-def parse(request: bytes) -> tuple[dict[str, str], bytes]:
-    head, _, body = request.partition(b"\r\n\r\n")
-    lines = head.decode("latin-1").split("\r\n")[1:]
-    pairs = (line.split(": ", 1) for line in lines)
-    return {name.lower(): value for name, value in pairs}, body
-
-
-async def only_attempt(outbox: Outbox, app: Application, message: str) -> Attempt:
-    page = await outbox.list_attempts_by_message(ONE, app.id, message)
-    (found,) = page.data
-    return found
-
-
-async def test_cases_35_and_36_a_message_arrives_signed_with_its_exact_bytes(
-    outbox: Outbox, sender: Sender
-) -> None:
-    body = '{"b": 1e400,"a":"\u2028😀","n":9223372036854775808,"b" :0}'.encode()
-    async with serving(answering(OK)) as server:
-        app = await make_app(outbox)
-        endpoint = await make_endpoint(
-            outbox, app, server.url, headers={"X-Own": "one", "X-Both": "endpoint"}
-        )
-        accepted = await accept(outbox, app, body=body, headers={"x-both": "message"})
-        (ran,) = await sender.work_off()
-        assert ran.result == Succeeded()
-        headers, sent = parse(server.requests[0])
-        assert sent == body
-        assert headers["webhook-id"] == accepted.message.id
-        assert headers["tenure-attempt"] == "1"
-        assert headers["content-type"] == "application/json"
-        assert (headers["x-own"], headers["x-both"]) == ("one", "message")
-        secret = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
-        Webhook(secret).verify(sent.decode(), headers)
-        SvixWebhook(secret).verify(sent, headers)
-        assert b"\r\nX-Own: one\r\n" in server.requests[0], "letter case is the user's"
-        attempt = await only_attempt(outbox, app, accepted.message.id)
-        assert (attempt.status, attempt.status_code) == (AttemptStatus.SUCCESS, 200)
-        assert attempt.response_body == b"ok"
-        assert attempt.url == server.url
-        assert attempt.endpoint == endpoint.id
-        assert attempt.address is not None
-        masked = dict(attempt.request_headers)
-        assert masked["X-Own"] == "***"
-        assert masked["webhook-id"] == accepted.message.id
-
-
 async def test_user_info_is_sent_as_basic_auth_and_never_shown(
     outbox: Outbox, sender: Sender, backend: Backend
 ) -> None:
@@ -184,59 +85,6 @@ async def test_user_info_is_sent_as_basic_auth_and_never_shown(
         assert parse(server.requests[1])[0]["authorization"] == "Basic bWU6czNjcmV0"
 
 
-async def test_case_41_a_retry_goes_to_the_edited_url_and_the_attempt_keeps_the_old(
-    outbox: Outbox, sender: Sender, backend: Backend
-) -> None:
-    broken = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
-    async with serving(answering(broken)) as old, serving(answering(OK)) as new:
-        app = await make_app(outbox)
-        endpoint = await make_endpoint(outbox, app, old.url)
-        accepted = await accept(outbox, app)
-        await sender.work_off()
-        await outbox.patch_endpoint(
-            ONE, app.id, endpoint.id, EndpointPatch(url=new.url)
-        )
-        await run(backend, "UPDATE work SET due_at = 1")
-        await sender.work_off()
-        assert (len(old.requests), len(new.requests)) == (1, 1)
-        page = await outbox.list_attempts_by_message(ONE, app.id, accepted.message.id)
-        assert [(each.url, each.status_code) for each in page.data] == [
-            (new.url, 200),
-            (old.url, 500),
-        ]
-        assert [each.number for each in page.data] == [2, 1]
-
-
-async def test_case_42_a_rotation_signs_with_both_secrets_and_then_with_one(
-    outbox: Outbox, sender: Sender, backend: Backend
-) -> None:
-    async with serving(answering(OK)) as server:
-        app = await make_app(outbox)
-        endpoint = await make_endpoint(outbox, app, server.url)
-        former = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
-        await outbox.rotate_endpoint_secret(
-            ONE, app.id, endpoint.id, SecretRotation(grace_seconds=60)
-        )
-        current = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
-        assert current != former
-        await accept(outbox, app)
-        await sender.work_off()
-        headers, body = parse(server.requests[0])
-        assert len(headers["webhook-signature"].split()) == 2
-        for secret in (former, current):
-            Webhook(secret).verify(body.decode(), headers)
-        await outbox.rotate_endpoint_secret(
-            ONE, app.id, endpoint.id, SecretRotation(grace_seconds=0)
-        )
-        backend.clock_offset_us = 61 * US
-        await accept(outbox, app)
-        await sender.work_off()
-        headers, body = parse(server.requests[1])
-        assert len(headers["webhook-signature"].split()) == 1
-        newest = await outbox.endpoint_secret(ONE, app.id, endpoint.id)
-        Webhook(newest).verify(body.decode(), headers)
-
-
 async def test_a_secret_that_does_not_open_parks_the_row_and_sends_nothing(
     outbox: Outbox, backend: Backend
 ) -> None:
@@ -249,41 +97,6 @@ async def test_a_secret_that_does_not_open_parks_the_row_and_sends_nothing(
         assert ran.result == Parked(reason="secret does not open with this key ring")
         assert server.requests == []
         assert await rows(backend, "SELECT state FROM work") == [{"state": "parked"}]
-
-
-async def test_case_6_a_row_that_cannot_be_decoded_is_parked_and_its_neighbours_sent(
-    outbox: Outbox, sender: Sender, backend: Backend
-) -> None:
-    async with serving(answering(OK)) as server:
-        app = await make_app(outbox)
-        await make_endpoint(outbox, app, server.url)
-        good = [await accept(outbox, app) for _ in range(3)]
-        bad = await accept(outbox, app, headers={"x-a": "b"})
-        gone = await accept(outbox, app)
-        await run(
-            backend,
-            "UPDATE message SET headers = '{broken' WHERE id = :id",
-            id=bad.message.id,
-        )
-        await run(
-            backend,
-            "UPDATE payload SET body = NULL, expunged_at = 1 WHERE message = :id",
-            id=gone.message.id,
-        )
-        claimed = await sender.claim()
-        loaded = await sender.load(claimed)
-        reasons = {
-            each.work.subject: found.reason
-            for each, found in zip(claimed, loaded, strict=True)
-            if isinstance(found, Parked)
-        }
-        assert set(reasons) == {bad.message.id, gone.message.id}
-        assert reasons[bad.message.id].startswith("undecodable: ")
-        assert reasons[gone.message.id] == "payload expunged"
-        for each in claimed:
-            await sender.settle(each, await sender.send(each))
-        sent = {parse(request)[0]["webhook-id"] for request in server.requests}
-        assert sent == {each.message.id for each in good}
 
 
 async def test_a_fenced_send_is_released_and_nothing_is_written(
@@ -330,43 +143,6 @@ async def test_a_410_disables_the_endpoint_and_keeps_its_backlog(
         found = await outbox.get_endpoint(ONE, app.id, endpoint.id)
         assert (found.disabled, found.disabled_why) == (False, None)
         assert len(await sender.claim()) == 1
-
-
-async def test_case_2a_a_late_410_leaves_the_endpoint_and_the_new_claim_unchanged(
-    outbox: Outbox, ring: KeyRing, backend: Backend
-) -> None:
-    app = await make_app(outbox)
-    endpoint = await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
-    await accept(outbox, app)
-    a = await open_sender(backend, ring, Scripted(response(410)), name="a")
-    (held,) = await a.claim()
-    late = await a.send(held)
-    await a.lose()
-    b = await open_sender(backend, ring, Scripted(response(200)), name="b")
-    (again,) = await b.claim()
-    before = await rows(backend, "SELECT * FROM work")
-    assert await a.settle(held, late) is Answer.LOST
-    assert await rows(backend, "SELECT * FROM work") == before
-    found = await outbox.get_endpoint(ONE, app.id, endpoint.id)
-    assert not found.disabled
-    assert await b.settle(again, await b.send(again)) is Answer.APPLIED
-    page = await outbox.list_attempts_by_endpoint(ONE, app.id, endpoint.id)
-    assert [(each.outcome, each.status_code) for each in page.data] == [
-        ("succeeded", 200),
-        ("failed", 410),
-    ]
-
-
-async def test_case_2a_control_the_same_410_in_time_disables_the_endpoint(
-    outbox: Outbox, ring: KeyRing, backend: Backend
-) -> None:
-    app = await make_app(outbox)
-    endpoint = await make_endpoint(outbox, app, "http://127.0.0.1:9/hook")
-    await accept(outbox, app)
-    a = await open_sender(backend, ring, Scripted(response(410)), name="a")
-    (held,) = await a.claim()
-    assert await a.settle(held, await a.send(held)) is Answer.APPLIED
-    assert (await outbox.get_endpoint(ONE, app.id, endpoint.id)).disabled
 
 
 async def test_a_410_of_a_url_that_was_changed_meanwhile_disables_nothing(
@@ -636,31 +412,6 @@ async def test_many_sends_at_once_do_not_mix_up_their_messages(
         await asyncio.gather(*(sender.send(each) for each in claimed))
         got = [parse(request) for request in server.requests]
         assert {head["webhook-id"]: body for head, body in got} == sent
-
-
-async def test_case_40_a_backlog_of_three_days_goes_out_in_order_once_enabled(
-    outbox: Outbox, sender: Sender, backend: Backend
-) -> None:
-    async with serving(answering(OK)) as server:
-        app = await make_app(outbox)
-        endpoint = await make_endpoint(outbox, app, server.url)
-        await outbox.patch_endpoint(
-            ONE, app.id, endpoint.id, EndpointPatch(disabled=True)
-        )
-        sent = [(await accept(outbox, app)).message.id for _ in range(5)]
-        assert await sender.work_off() == []
-        backend.clock_offset_us = 3 * 86_400 * US
-        await outbox.sweep()
-        await outbox.patch_endpoint(
-            ONE, app.id, endpoint.id, EndpointPatch(disabled=False)
-        )
-        while await sender.work_off():
-            pass
-        got = [parse(request)[0]["webhook-id"] for request in server.requests]
-        assert sorted(got) == sorted(sent), "nothing vanished, nothing came twice"
-        due = await rows(backend, "SELECT subject FROM work ORDER BY created_at, id")
-        assert [row["subject"] for row in due] == sent
-        assert got == sent
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx
+import pytest
 import pytest_asyncio
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -16,6 +18,7 @@ from svix.api import SvixAsync, SvixOptions
 from tenure.config import load
 from tenure.engine import Engine
 from tenure.ids import TenantId
+from tenure.outbox.keyring import new_key
 from tenure.outbox.model import Scope
 from tenure.server import serving
 from tenure.server.app import asgi
@@ -24,6 +27,8 @@ T = TypeVar("T")
 
 BOOTSTRAP = "bootstrap-key-of-the-tests"
 LOOPBACK = "127.0.0.0/8"
+BOTH = pytest.mark.parametrize("service_dialect", ["sqlite", "postgresql"])
+"""The mark of tests that run on a server of each database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,16 +116,30 @@ async def sink() -> AsyncIterator[Sink]:
     await running.stop()
 
 
+@pytest.fixture
+def service_dialect() -> str:
+    """Which database the server uses, unless the test is marked with `BOTH`."""
+    return os.environ.get("TENURE_TEST_SERVICE", "sqlite")
+
+
+@pytest.fixture
+def service_settings(
+    service_dialect: str, request: pytest.FixtureRequest
+) -> dict[str, object]:
+    """What the deployment of `service` says, on a fresh migrated database."""
+    url = "sqlite_url" if service_dialect == "sqlite" else "postgres_url"
+    return {
+        "database_url": request.getfixturevalue(url),
+        "bootstrap_key": BOOTSTRAP,
+        "allow_networks": LOOPBACK,
+        "secret_keys": new_key(),
+    }
+
+
 @pytest_asyncio.fixture
-async def service(sqlite_url: str) -> AsyncIterator[Service]:
-    settings = load(
-        {
-            "database_url": sqlite_url,
-            "bootstrap_key": BOOTSTRAP,
-            "allow_networks": LOOPBACK,
-        },
-        environ={},
-    )
+async def service(service_settings: dict[str, object]) -> AsyncIterator[Service]:
+    """A server on the database of `service_dialect`."""
+    settings = load(service_settings, environ={})
     async with Engine(settings) as engine:
         running = await serving.start(asgi(engine))
         svix = SvixAsync(BOOTSTRAP, SvixOptions(server_url=running.url))
