@@ -16,6 +16,7 @@ from sqlalchemy.schema import CreateTable
 
 from tenure.errors import InvariantViolated, SchemaOutOfRange
 from tenure.store import migrating
+from tenure.store import revisions as revisions_module
 from tenure.store.backend import open_backend
 from tenure.store.schema import metadata
 
@@ -146,6 +147,7 @@ def revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     copied = tmp_path / "migrations"
     shutil.copytree(REVISIONS, copied)
     monkeypatch.setattr(migrating, "_FOLDER", copied)
+    monkeypatch.setattr(revisions_module, "NEWEST", "a test's own")
     return copied / "versions"
 
 

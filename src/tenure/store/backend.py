@@ -8,8 +8,6 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from tenure.errors import ConfigInvalid
-from tenure.store.backends.postgresql import PostgresqlBackend
-from tenure.store.backends.sqlite import SqliteBackend
 from tenure.store.contract import Backend, BackendSettings, CommitUnknown, RowsLocked
 
 __all__ = [
@@ -57,10 +55,17 @@ async def open_backend(url: str, settings: BackendSettings | None = None) -> Bac
     parsed = parse_url(url)
     chosen = settings or BackendSettings()
     backend: Backend
+    # Each driver takes half a second to load: only the one that is asked for.
     if parsed.drivername == "sqlite":
+        from tenure.store.backends.sqlite import SqliteBackend
+
         # SQLAlchemy asks the file system where a relative path is.
         backend = await asyncio.to_thread(SqliteBackend, parsed, chosen)
     else:
+        from tenure.store.backends.postgresql import (
+            PostgresqlBackend,
+        )
+
         backend = PostgresqlBackend(parsed, chosen)
     try:
         await backend.open()

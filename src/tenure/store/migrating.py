@@ -22,6 +22,7 @@ from alembic.util import CommandError
 
 from tenure.errors import InvariantViolated, SchemaOutOfRange
 from tenure.limits import MIGRATION_LOCK_SECONDS, MIGRATION_SECONDS
+from tenure.store.revisions import VERSION_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,6 @@ __all__ = [
 
 Phase: TypeAlias = Literal["pre", "post"]
 
-VERSION_TABLE: Final = "tenure_revision"
 _ADVISORY_KEY: Final = 7_306_642_953_148_855  # any number that nobody else picks
 _FOLDER: Final = Path(__file__).parent / "migrations"
 

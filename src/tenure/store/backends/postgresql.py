@@ -35,8 +35,8 @@ from tenure.limits import (
     RETRY_PAUSE_MIN_SECONDS,
     STATEMENT_SECONDS,
 )
-from tenure.store import migrating
 from tenure.store.contract import BackendSettings, CommitUnknown, RowsLocked
+from tenure.store.revisions import is_newest
 from tenure.store.tx import POSTGRESQL_CLOCK, Tx, postgresql_now
 
 if TYPE_CHECKING:
@@ -137,6 +137,11 @@ class PostgresqlBackend:
 
     async def migrate(self, *, post: bool = False) -> list[str]:
         """Bring the schema up to date on a connection of its own."""
+        if await self.read(is_newest):
+            return []
+        # Alembic takes half a second to load: only where there is something to apply.
+        from tenure.store import migrating
+
         scripts = await asyncio.to_thread(migrating.load)
         engine = _engine(self._url, pool_size=0, statement_seconds=MIGRATION_SECONDS)
         work = partial(migrating.apply, scripts=scripts, post=post)

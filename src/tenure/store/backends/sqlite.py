@@ -33,7 +33,7 @@ from tenure.limits import (
     SQLITE_RETRY_MIN_SECONDS,
     SQLITE_WAIT_SECONDS,
 )
-from tenure.store import migrating
+from tenure.store.revisions import is_newest
 from tenure.store.tx import Tx
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ class SqliteBackend:
 
     async def migrate(self, *, post: bool = False) -> list[str]:
         """Bring the schema up to date in one transaction."""
+        if await self.read(is_newest):
+            return []
+        # Alembic takes half a second to load: only where there is something to apply.
+        from tenure.store import migrating
+
         scripts = await asyncio.to_thread(migrating.load)
         return await self.write(partial(migrating.apply, scripts=scripts, post=post))
 
