@@ -149,12 +149,13 @@ def test_settings_come_from_flags_environment_and_file(tmp_path: Path):
         'database_url = "sqlite:///from-file.db"\n', encoding="utf-8"
     )
     with serving(tmp_path, "--payload-max-bytes", "100", TENURE_SENDING="off") as own:
-        access = ("--database-url", f"sqlite:///{tmp_path / 'from-file.db'}")
-        done = tenure("send", "https://example.com", "{}", *access)
-        assert "off by deployment policy" in done.out or done.code == 69
+        done = tenure("send", "https://example.com", "{}", *own.access)
+        assert done.code == 69
+        assert "waits: off by deployment policy" in done.out
         large = tenure("send", "https://example.com", "x" * 200, *own.access)
         assert large.code == 1
         assert "payload_too_large" in large.err
+    assert (tmp_path / "from-file.db").exists()
 
 
 def listeners(parent: psutil.Process) -> set[int]:
