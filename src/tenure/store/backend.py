@@ -54,22 +54,22 @@ async def open_backend(url: str, settings: BackendSettings | None = None) -> Bac
     """Open the database at `url`; close it with `aclose`."""
     parsed = parse_url(url)
     chosen = settings or BackendSettings()
-    backend: Backend
-    # Each driver takes half a second to load: only the one that is asked for.
-    if parsed.drivername == "sqlite":
-        from tenure.store.backends.sqlite import SqliteBackend
-
-        # SQLAlchemy asks the file system where a relative path is.
-        backend = await asyncio.to_thread(SqliteBackend, parsed, chosen)
-    else:
-        from tenure.store.backends.postgresql import (
-            PostgresqlBackend,
-        )
-
-        backend = PostgresqlBackend(parsed, chosen)
+    # On a thread: loading a driver reads files, and SQLAlchemy asks where they are.
+    backend = await asyncio.to_thread(_make, parsed, chosen)
     try:
         await backend.open()
     except BaseException:
         await backend.aclose()
         raise
     return backend
+
+
+def _make(url: URL, settings: BackendSettings) -> Backend:
+    """Load the one driver that is asked for: each takes half a second."""
+    if url.drivername == "sqlite":
+        from tenure.store.backends.sqlite import SqliteBackend
+
+        return SqliteBackend(url, settings)
+    from tenure.store.backends.postgresql import PostgresqlBackend
+
+    return PostgresqlBackend(url, settings)

@@ -36,7 +36,7 @@ from tenure.limits import (
     STATEMENT_SECONDS,
 )
 from tenure.store.contract import BackendSettings, CommitUnknown, RowsLocked
-from tenure.store.revisions import is_newest
+from tenure.store.revisions import is_newest, load_apply
 from tenure.store.tx import POSTGRESQL_CLOCK, Tx, postgresql_now
 
 if TYPE_CHECKING:
@@ -139,14 +139,10 @@ class PostgresqlBackend:
         """Bring the schema up to date on a connection of its own."""
         if await self.read(is_newest):
             return []
-        # Alembic takes half a second to load: only where there is something to apply.
-        from tenure.store import migrating
-
-        scripts = await asyncio.to_thread(migrating.load)
+        apply = await asyncio.to_thread(load_apply, post=post)
         engine = _engine(self._url, pool_size=0, statement_seconds=MIGRATION_SECONDS)
-        work = partial(migrating.apply, scripts=scripts, post=post)
         try:
-            return await self._again(engine, work, retry=True)
+            return await self._again(engine, apply, retry=True)
         finally:
             await engine.dispose()
 

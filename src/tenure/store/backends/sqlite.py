@@ -33,7 +33,7 @@ from tenure.limits import (
     SQLITE_RETRY_MIN_SECONDS,
     SQLITE_WAIT_SECONDS,
 )
-from tenure.store.revisions import is_newest
+from tenure.store.revisions import is_newest, load_apply
 from tenure.store.tx import Tx
 
 if TYPE_CHECKING:
@@ -104,11 +104,8 @@ class SqliteBackend:
         """Bring the schema up to date in one transaction."""
         if await self.read(is_newest):
             return []
-        # Alembic takes half a second to load: only where there is something to apply.
-        from tenure.store import migrating
-
-        scripts = await asyncio.to_thread(migrating.load)
-        return await self.write(partial(migrating.apply, scripts=scripts, post=post))
+        apply = await asyncio.to_thread(load_apply, post=post)
+        return await self.write(apply)
 
     async def write(self, fn: Callable[[Tx], T], *, retry: bool = True) -> T:
         """Run `fn` under BEGIN IMMEDIATE on the writer's thread and commit it."""
