@@ -18,12 +18,12 @@ from tenure.clock import SystemClock
 from tenure.store.backend import open_backend
 from tenure.store.nodes import list_nodes
 from tests.crash.fleet import Fleet, fleet
+from tests.crash.restarts import attempts_of, count, wait_settled
 from tests.crash.sink import Sink
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 PATHS = ("/a", "/b", "/c")
-SETTLED_SECONDS = 60.0
 
 
 @pytest.fixture(params=["sqlite_url", "postgres_url"])
@@ -45,25 +45,6 @@ async def prepared(running: Fleet, sink: Sink) -> str:
             "POST", f"/app/{app}/endpoint", json={"url": f"{sink.url}{path}"}
         )
     return app
-
-
-async def count(database: str, where: str, *, table: str = "work") -> int:
-    """Count rows from outside, as an operator would."""
-    backend = await open_backend(database)
-    try:
-        return await backend.read(
-            lambda tx: tx.scalar(f"SELECT count(*) FROM {table} WHERE {where}")
-        )
-    finally:
-        await backend.aclose()
-
-
-async def wait_settled(database: str, rows: int) -> None:
-    """Wait until every work row succeeded and no node's claim is left."""
-    async with asyncio.timeout(SETTLED_SECONDS):
-        while await count(database, "state = 'succeeded'") < rows:
-            await asyncio.sleep(0.2)
-    assert await count(database, "state <> 'succeeded'") == 0
 
 
 async def keep_going(
@@ -114,10 +95,6 @@ async def test_three_restarts_under_traffic_send_each_request_once(
         assert set(sink.seen.values()) == {1}
         attempts = await attempts_of(database)
         assert attempts == sink.total
-
-
-async def attempts_of(database: str, where: str = "true") -> int:
-    return await count(database, where, table="attempt")
 
 
 async def test_five_kills_under_traffic_lose_nothing(
