@@ -99,13 +99,18 @@ class Attempts:
         held.entered = True
         try:
             ran = await self._inside(kind, held, loaded)
-        except asyncio.CancelledError:
-            if held.stopped is None:
-                raise
+        except asyncio.CancelledError as error:
             task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
-            ran = self._stopped(held, held.stopped)
+            asked = task is not None and task.cancelling() > 0
+            if held.stopped is not None:
+                if task is not None:
+                    task.uncancel()
+                ran = self._stopped(held, held.stopped)
+            elif asked:
+                raise
+            else:  # of something that the kind waited for, not of this attempt
+                self._tell(Event.ATTEMPT_FAILED_INSIDE, held, error)
+                ran = self._failed(held, "failed inside: CancelledError")
         except Exception as error:  # noqa: BLE001 - a defect of the kind, not of the loop
             self._tell(Event.ATTEMPT_FAILED_INSIDE, held, error)
             ran = self._failed(held, f"failed inside: {type(error).__name__}")

@@ -214,7 +214,8 @@ class Beats:
             before = self._loop.claiming_since
             held = self._loop.held_by(current.node)
             after = self._loop.claiming_since
-            old = any(
+            # A node that has stopped may have let go of claims that had begun.
+            old = self._stopping.is_set() or any(
                 since is not None and self._clock.monotonic() - since > age / 2
                 for since in (before, after)
             )

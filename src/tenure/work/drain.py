@@ -115,11 +115,11 @@ class Drain:
             told(plan)
         tasks = Tasks(self._failed)
         tasks.start(self._node.drain(), name="drain.mark")
-        await self._loop.wait_for(lambda: self._hurried or not self._loop.hand, budget)
+        await self._loop.wait_for(lambda: self._hurried or self._loop.idle, budget)
         cut = self._loop.stop(Stop.CUT, begun=True)
         if cut:
             self._events.tell(Event.CUT, attempts=cut)
-        await self._loop.wait_for(lambda: not self._loop.hand, self._settle)
+        await self._loop.wait_for(lambda: self._loop.idle, self._settle)
         unwritten = len(self._loop.hand)
         await self._end(tasks)
         return Drained(

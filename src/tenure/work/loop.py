@@ -138,13 +138,10 @@ class WorkerLoop:
     async def run(self) -> None:
         """Claim and run until `close` was called and the last pass has ended."""
         self._settler.start()
-        watch = self._tasks.start(self._watch(), name="work.watch")
-        try:
-            while self.open:
-                self.tick += 1
-                await self.signal.wait(await self._safe_pass())
-        finally:
-            watch.cancel()
+        self._tasks.start(self._watch(), name="work.watch")
+        while self.open:
+            self.tick += 1
+            await self.signal.wait(await self._safe_pass())
 
     def close(self) -> None:
         """Claim nothing more; what is in flight goes on."""
@@ -155,6 +152,11 @@ class WorkerLoop:
         """End everything at once, results not yet written included."""
         await self._tasks.cancel()
         await self._settler.aclose()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is held, nor claimed just now by a pass under way."""
+        return not self.hand and self.claiming_since is None
 
     async def wait_for(self, fact: Callable[[], bool], seconds: float) -> bool:
         """Wait for a fact about `hand`; False when ``seconds`` passed before it."""
@@ -271,15 +273,19 @@ class WorkerLoop:
 
         def claim(tx: Tx) -> ClaimResult | None:
             stamp.at, stamp.now_us = self._clock.monotonic(), tx.now
-            if not _is_open(tx, incarnation.node):
-                return None
-            return incarnation.walker.claim(
-                tx,
-                offer.want,
-                busy=busy,
-                lane_max=self.bulkhead.lane_max,
-                skip=offer.skip,
-            )
+            match _state(tx, incarnation.node):
+                case "open":
+                    return incarnation.walker.claim(
+                        tx,
+                        offer.want,
+                        busy=busy,
+                        lane_max=self.bulkhead.lane_max,
+                        skip=offer.skip,
+                    )
+                case "draining":  # claims nothing, but what it holds is its own
+                    return NOTHING
+                case _:
+                    return None
 
         self.claiming_since = self._clock.monotonic()
         try:
@@ -295,6 +301,8 @@ class WorkerLoop:
             ]
         finally:
             self.claiming_since = None
+            if not self.open:
+                self._left.tell()
 
     def _hold(self, claimed: Claimed, inc: Incarnation, stamp: _Stamp) -> Held:
         ahead = max(0, claimed.start_at - stamp.now_us) / US
@@ -430,8 +438,8 @@ class WorkerLoop:
         while suspect.key in self.hand:
             self.tick += 1
             left = until - self._clock.monotonic()
-            if left <= 0 and await self._mark(mingle, suspect):
-                return
+            if left <= 0 and await self._mark(mingle, suspect) is not None:
+                return  # false: the claim was lost, so nothing says that it is alone
             await self.wait_for(
                 lambda: suspect.key not in self.hand,
                 min(max(left, BACKOFF_MIN_SECONDS), self._durations.poll_max_seconds),
@@ -439,7 +447,8 @@ class WorkerLoop:
 
     async def _mark(
         self, verb: Callable[[Tx, NodeId, WorkId, int], bool], held: Held
-    ) -> bool:
+    ) -> bool | None:
+        """Return whether the claim was still held; None when nobody knows."""
         work, claim = held.key
 
         def mark(tx: Tx) -> bool:
@@ -450,7 +459,7 @@ class WorkerLoop:
         except Unavailable:
             # Not isolated: not run, and released by the next beats as in no hand. Not
             # mingled: asked again, before anything else starts.
-            return False
+            return None
 
     # --- what goes on beside the passes ----------------------------------------------
 
@@ -459,6 +468,8 @@ class WorkerLoop:
         every = self._durations.beat_seconds / WATCHES_PER_BEAT
         while True:
             await self._clock.sleep(every)
+            if not self.open:
+                self.tick += 1  # draining: there are no passes that would show life
             now = self._clock.monotonic()
             fenced = False
             for held in tuple(self.hand.values()):
@@ -489,7 +500,9 @@ def _until(claimed: Claimed, deadline_at: int) -> Claimed:
     return replace(claimed, work=replace(claimed.work, deadline_at=deadline_at))
 
 
-def _is_open(tx: Tx, node: NodeId) -> bool:
-    """Tell whether an incarnation may claim: nobody closed it, itself included."""
-    state = tx.scalar("SELECT state FROM node WHERE id = :node", {"node": node})
-    return state == "open"
+def _state(tx: Tx, node: NodeId) -> str | None:
+    """Return an incarnation's state: only an open one may claim."""
+    state: str | None = tx.scalar(
+        "SELECT state FROM node WHERE id = :node", {"node": node}
+    )
+    return state

@@ -76,19 +76,28 @@ def reconcile(
 
 
 def isolate(tx: Tx, node: NodeId, work: WorkId, claim: int) -> bool:
-    """Say that this claim runs alone on its node; False if it is not held any more."""
-    return _set_alone(tx, node, work, claim, alone=True)
+    """Say that this claim runs alone on its node; False if it is not held any more.
+
+    Its time starts again: what it waited for the others is not taken from its budget.
+    """
+    begun = tx.run(
+        "UPDATE work SET alone = :alone, claimed_at = :now,"
+        " deadline_at = deadline_at - claimed_at + :now"
+        f" WHERE {_STILL_HELD}",
+        {"work": work, "claim": claim, "node": node, "alone": True, "now": tx.now},
+    )
+    return begun == 1
 
 
 def mingle(tx: Tx, node: NodeId, work: WorkId, claim: int) -> bool:
     """Say that others run beside this claim again, before the first of them starts."""
-    return _set_alone(tx, node, work, claim, alone=False)
-
-
-def _set_alone(tx: Tx, node: NodeId, work: WorkId, claim: int, *, alone: bool) -> bool:
-    touched = tx.run(
-        "UPDATE work SET alone = :alone WHERE id = :work AND claim = :claim"
-        " AND claimed_by = :node AND state = 'claimed'",
-        {"work": work, "claim": claim, "node": node, "alone": alone},
+    ended = tx.run(
+        f"UPDATE work SET alone = :alone WHERE {_STILL_HELD}",
+        {"work": work, "claim": claim, "node": node, "alone": False},
     )
-    return touched == 1
+    return ended == 1
+
+
+_STILL_HELD = (
+    "id = :work AND claim = :claim AND claimed_by = :node AND state = 'claimed'"
+)
