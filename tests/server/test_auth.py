@@ -165,6 +165,33 @@ async def test_only_an_admin_of_the_tenant_reaches_keys_and_opens_networks(
     assert (await client.post(path, json=body)).status_code == 201
 
 
+async def test_an_endpoint_with_open_networks_is_pointed_elsewhere_by_an_admin_only(
+    service: Service, client: httpx.AsyncClient, app: str
+):
+    body = {"url": "http://10.1.2.3/a", "tenure": {"allowNetworks": ["10.0.0.0/8"]}}
+    path = f"/api/v1/app/{app}/endpoint"
+    one = f"{path}/{(await client.post(path, json=body)).json()['id']}"
+    async with service.connect(await service.make_key("write", app=app)) as inside:
+        for url in ("http://10.9.9.9/a", "http://10.1.2.3:6379/a"):
+            assert (await inside.patch(one, json={"url": url})).status_code == 403
+            assert (await inside.put(one, json={"url": url})).status_code == 403
+        for method in ("PATCH", "PUT"):
+            same = await inside.request(method, one, json={"url": "http://10.1.2.3/b"})
+            assert same.status_code == 200, same.text
+    moved = await client.patch(one, json={"url": "http://10.9.9.9/a"})
+    assert moved.status_code == 200
+
+
+async def test_a_key_ends_at_an_instant_with_an_offset(client: httpx.AsyncClient):
+    for bad in (2**63, 1, 1.5, True, "2999-01-01", "2999-01-01T00:00:00"):
+        refused = await client.post("/api/v1/key", json={"name": "k", "expiresAt": bad})
+        assert refused.status_code == 422, bad
+    made = await client.post(
+        "/api/v1/key", json={"name": "k", "expiresAt": "2999-01-01T00:00:00Z"}
+    )
+    assert made.status_code == 201
+
+
 async def test_the_nodes_are_listed(client: httpx.AsyncClient):
     (node,) = (await client.get("/api/v1/node")).json()["data"]
     assert node["state"] == "open"

@@ -110,8 +110,12 @@ Flag = Annotated[bool, BeforeValidator(_default(value=False))]
 Url = Annotated[str, Field(min_length=1, max_length=limits.URL_MAX)]
 
 
-def _instant(value: object) -> object:
-    return from_rfc3339(value) if isinstance(value, str) else value
+def _instant(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError(  # noqa: TRY004 -- ValueError is what pydantic reads
+            "write an instant as RFC 3339 text with its offset"
+        )
+    return from_rfc3339(value)
 
 
 Instant = Annotated[

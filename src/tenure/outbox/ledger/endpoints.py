@@ -12,6 +12,7 @@ once it is enabled again. A deleted one ends its open work with that reason.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -20,6 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from tenure.errors import Conflict, Forbidden, NotFound, ValidationFailed
 from tenure.ids import Prefix, TenantId, new_endpoint_id
 from tenure.outbox import tables
+from tenure.outbox.http.url import parse_url
 from tenure.outbox.ledger import paging, rows
 from tenure.outbox.ledger.applications import (
     bump_config,
@@ -238,9 +240,17 @@ def _write(
     *,
     operator: bool,
 ) -> Endpoint:
-    checked = check_endpoint(given, settings)
     former = rows.settings_of(stored.settings)
+    # Absent settings stay, so the URL is judged by the networks that they allow.
+    checked = check_endpoint(
+        replace(given, settings=given.settings or former), settings
+    )
     wanted = _permitted(given.settings, former, operator=operator)
+    if wanted.allow_networks and not operator and not _same_place(checked, stored.url):
+        raise Forbidden(
+            "networks are open to this endpoint: only an admin key of the whole tenant"
+            " may point it to another host or port"
+        )
     if tuple(given.event_types or ()) != (rows.texts(stored.event_types) or ()):
         check_event_types_exist(tx, stored.tenant, given.event_types)
     lanes.change_lane(
@@ -296,6 +306,11 @@ def _permitted(
             "only an admin key of the whole tenant may open networks to an endpoint"
         )
     return given
+
+
+def _same_place(checked: CheckedEndpoint, stored: str) -> bool:
+    was = parse_url(stored)
+    return (checked.url.host, checked.url.port) == (was.host, was.port)
 
 
 def _sealed_headers(given: EndpointIn, ring: KeyRing) -> bytes | None:

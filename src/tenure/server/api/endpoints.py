@@ -40,7 +40,7 @@ Rotate = Annotated[
 
 
 def is_operator(caller: Caller) -> bool:
-    """Tell whether a key may open networks, or TLS, to an endpoint."""
+    """Tell whether a key may open networks to an endpoint."""
     return caller.scope is Scope.ADMIN and caller.app is None
 
 
