@@ -15,6 +15,7 @@ import msgspec
 from starlette.responses import Response
 
 from tenure.errors import (
+    DatabaseUnavailable,
     RateLimited,
     TenureError,
     Unavailable,
@@ -80,9 +81,8 @@ def error_answer(error: TenureError) -> Answer:
         case ValidationFailed():
             return validation_answer(error.items)
         case Unavailable() | RateLimited():
-            wait = str(max(1, math.ceil(error.retry_after)))
             return problem(
-                error.status, error.code, error.message, {"retry-after": wait}
+                error.status, error.code, shown_message(error), wait_headers(error)
             )
         case _:
             headers: dict[str, str] = {}
@@ -92,6 +92,23 @@ def error_answer(error: TenureError) -> Answer:
                 # What is still under way will not be read.
                 headers["connection"] = "close"
             return problem(error.status, error.code, error.message, headers)
+
+
+def shown_message(error: TenureError) -> str:
+    """Return what a caller may read of an error.
+
+    How the database is reached is not for everybody who can connect: the log has it.
+    """
+    if isinstance(error, DatabaseUnavailable):
+        return "The database cannot be reached now: come back in a moment"
+    return error.message
+
+
+def wait_headers(error: TenureError) -> dict[str, str]:
+    """Return when to come back, for errors that pass."""
+    if not isinstance(error, Unavailable | RateLimited):
+        return {}
+    return {"retry-after": str(max(1, math.ceil(error.retry_after)))}
 
 
 def validation_answer(items: Sequence[ValidationItem]) -> Answer:

@@ -34,7 +34,9 @@ def _shown(*, database: bool, queue: bool) -> Response:
         "queue": part(well=queue),
         "cache": part(well=True),
     }
-    return json_answer(body, 200 if database and queue else 503).response()
+    if database and queue:
+        return json_answer(body).response()
+    return json_answer(body, 503, {"retry-after": "1"}).response()
 
 
 async def ping() -> Response:

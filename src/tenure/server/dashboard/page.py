@@ -20,6 +20,7 @@ from tenure.outbox.model import AttemptFilter, Caller, PageIn
 from tenure.server.auth import KeyDoor, basic, check_app
 from tenure.server.dashboard.assets import MEDIA_TYPES, STATIC, environment
 from tenure.server.dashboard.figures import Overview, read_overview
+from tenure.server.problems import shown_message, wait_headers
 from tenure.server.site import Site
 
 MOUNT: Final = "tenure.mount"
@@ -145,13 +146,15 @@ def _guarded(pages: Pages, page: Page) -> Callable[[Request], Awaitable[Response
         except TenureError as error:
             if error.status == 500:
                 raise
-            return pages.render(
+            response = pages.render(
                 request,
                 "problem.html",
                 status=error.status,
                 title="Not now",
-                text=error.message,
+                text=shown_message(error),
             )
+            response.headers.update(wait_headers(error))
+            return response
 
     return show
 
