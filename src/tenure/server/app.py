@@ -6,11 +6,11 @@ once, and logs what nobody foresaw exactly once. `asgi` can be mounted inside of
 application: paths count from the mount point (`root_path`).
 """
 
+import logging
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -28,8 +28,9 @@ from tenure.server.dashboard import page
 from tenure.server.paging import query_error
 from tenure.server.problems import Answer, error_answer, internal_answer
 from tenure.server.site import Serves, Site
+from tenure.telemetry.logs import logger
 
-log: Final = structlog.get_logger("tenure.server")
+log: Final = logger("tenure.server")
 
 REQUEST_ID: Final = b"x-request-id"
 MOUNT: Final = "tenure.mount"
@@ -215,7 +216,8 @@ class _Reply:
 async def _failed(
     reply: _Reply, scope: Scope, request_id: str, error: Exception
 ) -> None:
-    log.error(
+    log.log(
+        logging.ERROR,
         "request failed",
         request_id=request_id,
         method=scope["method"],

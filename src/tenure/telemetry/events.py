@@ -7,6 +7,7 @@ health page can ask how often something happened.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import traceback
@@ -15,12 +16,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-import structlog
+from tenure.telemetry.logs import Log, logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from structlog.typing import FilteringBoundLogger
 
 __all__ = ["Event", "Events"]
 
@@ -161,23 +160,26 @@ class Events:
 
     __slots__ = ("_counts", "_lock", "_log")
 
-    def __init__(self, log: FilteringBoundLogger | None = None) -> None:
-        self._log: Final[FilteringBoundLogger] = (
-            structlog.get_logger("tenure") if log is None else log
-        )
+    def __init__(self, log: Log | None = None) -> None:
+        self._log: Final[Log] = logger("tenure") if log is None else log
         self._counts: Final[Counter[Event]] = Counter()
         self._lock: Final = threading.Lock()
 
     def tell(
         self, event: Event, *, error: BaseException | None = None, **fields: object
     ) -> None:
-        """Write one line with its fields; ``error`` adds its traceback."""
+        """Write one line with its fields; ``error`` adds its traceback.
+
+        Never raises: a log that cannot be written (a closed pipe, a full disk) must
+        not end the loop or the thread that has something to say.
+        """
         with self._lock:
             self._counts[event] += 1
         if error is not None:
             # Formatted here: renderers of others may print locals, and so secrets.
             fields["exception"] = "".join(traceback.format_exception(error)).rstrip()
-        self._log.log(event.level, event.text, **fields)
+        with contextlib.suppress(Exception):
+            self._log.log(event.level, event.text, **fields)
 
     def count(self, event: Event) -> int:
         """Return how often an event was told."""

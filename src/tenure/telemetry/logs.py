@@ -1,21 +1,65 @@
 """How log lines look: structlog over the standard library's logging.
 
 One line per event, on standard error, as JSON or for people. Secrets never come here:
-callers log ids and counts.
+callers log ids and counts. Inside of somebody else's process nothing is configured:
+lines go through structlog once the host has configured it, else to `logging`, where the
+host's handlers see them, and warnings reach standard error when it has none.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import structlog
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from structlog.typing import Processor
 
-__all__ = ["configure"]
+__all__ = ["Log", "configure", "logger"]
+
+_LAST: Final = ("exception", "traceback")
+"""Fields of many lines, which stand below the one line of an event."""
+
+
+class Log(Protocol):
+    """What a line is given to."""
+
+    def log(self, level: int, event: str, **fields: object) -> object:
+        """Write one line, if this level is written at all."""
+        ...
+
+
+class _Undecided:
+    """Asks at each line whether structlog is configured: hosts do so late."""
+
+    __slots__ = ("_name", "_plain")
+
+    def __init__(self, name: str) -> None:
+        self._name: Final = name
+        self._plain: Final = logging.getLogger(name)
+
+    def log(self, level: int, event: str, **fields: object) -> None:
+        if structlog.is_configured():
+            structlog.get_logger(self._name).log(level, event, **fields)
+        elif self._plain.isEnabledFor(level):
+            # Left alone, structlog would print to standard output, which belongs to
+            # the host.
+            self._plain.log(level, "%s", _plain_text(event, fields), stacklevel=3)
+
+
+def logger(name: str) -> Log:
+    """Return the log of a part of Tenure; ``name`` is that of its `logging` logger."""
+    return _Undecided(name)
+
+
+def _plain_text(event: str, fields: Mapping[str, object]) -> str:
+    short = [f"{name}={fields[name]!r}" for name in fields if name not in _LAST]
+    long = [str(fields[name]).rstrip() for name in _LAST if name in fields]
+    return "\n".join([" ".join([event, *short]), *long])
 
 
 def _shared() -> list[Processor]:
