@@ -6,7 +6,14 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from tenure.work.filelock import FileLock, LockState, host_name, lock_path, probe
+from tenure.work.filelock import (
+    FileLock,
+    LockState,
+    host_name,
+    lock_path,
+    probe,
+    remove_free,
+)
 
 
 def test_a_lock_is_held_until_it_is_released(tmp_path: Path) -> None:
@@ -76,3 +83,15 @@ def test_postgresqls_lock_lies_in_the_runtime_folder(tmp_path: Path) -> None:
 
 def test_a_host_keeps_its_name() -> None:
     assert host_name() == host_name() != ""
+
+
+def test_only_the_file_of_a_free_lock_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "node.lock"
+    lock = FileLock.take(path)
+    assert lock is not None
+    assert not remove_free(path)
+    assert path.exists()
+    lock.release(keep_file=True)
+    assert remove_free(path)
+    assert not path.exists()
+    assert not remove_free(path)

@@ -20,7 +20,7 @@ from tenure.store import nodes
 from tenure.store.claims import CERTAIN, SILENCE, SweepRule, reconcile, sweep
 from tenure.store.claims.sweeping import SWEEP_ROWS
 from tenure.telemetry.events import Event
-from tenure.work.filelock import LockState, probe
+from tenure.work.filelock import LockState, probe, remove_free
 from tenure.work.pauses import Point
 from tenure.work.peers import Peers
 
@@ -177,7 +177,9 @@ class Beats:
         )
         closed = self._check_locks(sweep_too=False)
         for peer in silent:
-            closed += self._close(peer.node, SILENCE, if_beat=peer.beat)
+            if self._close(peer.node, SILENCE, if_beat=peer.beat):
+                closed += 1
+                self._tidy(peer.node)
         first, self._first = self._first, False
         lowest = all(current.node < other.id for other in self._others)
         if closed or first or lowest:
@@ -232,21 +234,25 @@ class Beats:
     def _check_locks(self, *, sweep_too: bool = True) -> int:
         """Close peers of this host whose lock is free; return how many."""
         closed = 0
+        gone: set[NodeId] = set()
         for other in self._others:
             if other.host != self._host() or other.lock_path is None:
                 continue
             if probe(Path(other.lock_path)) is LockState.FREE:
                 closed += self._close(other.id, CERTAIN, if_beat=None)
-        if closed:
-            self._others = [
-                other
-                for other in self._others
-                if other.lock_path is None
-                or probe(Path(other.lock_path)) is not LockState.FREE
-            ]
-            if sweep_too:
-                self._sweep()
+                self._tidy(other.id)
+                gone.add(other.id)
+        if gone:
+            self._others = [other for other in self._others if other.id not in gone]
+        if closed and sweep_too:
+            self._sweep()
         return closed
+
+    def _tidy(self, node: NodeId) -> None:
+        """Remove the lock file that a closed peer left behind, unless it holds it."""
+        for other in self._others:
+            if other.id == node and other.lock_path is not None:
+                remove_free(Path(other.lock_path))
 
     def _close(self, node: NodeId, why: str, *, if_beat: int | None) -> int:
         def close(tx: Tx) -> bool:

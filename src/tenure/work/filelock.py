@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from tenure.store.tx import Dialect
 
-__all__ = ["FileLock", "LockState", "host_name", "lock_path", "probe"]
+__all__ = [
+    "FileLock",
+    "LockState",
+    "host_name",
+    "lock_path",
+    "probe",
+    "remove_free",
+]
 
 PRIVATE: Final = 0o700
 
@@ -75,12 +82,16 @@ class FileLock:
         os.close(descriptor)
         return None
 
-    def release(self) -> None:
-        """Remove the file and give the lock up; repeating it changes nothing."""
+    def release(self, *, keep_file: bool = False) -> None:
+        """Remove the file and give the lock up; repeating it changes nothing.
+
+        With `keep_file` peers find it free, which says that its holder is no more.
+        """
         if self._descriptor is None:
             return
-        # Removed while still locked: nobody can find it free in between.
-        self.path.unlink(missing_ok=True)
+        if not keep_file:
+            # Removed while still locked: nobody can find it free in between.
+            self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = None
 
@@ -95,6 +106,28 @@ def probe(path: Path) -> LockState:
         return LockState.FREE if _try_lock(descriptor) else LockState.HELD
     except OSError:
         return LockState.UNKNOWN
+    finally:
+        os.close(descriptor)
+
+
+def remove_free(path: Path) -> bool:
+    """Remove the file of a lock that nobody holds any more; tell whether it did.
+
+    For whoever closed the row of a node that died: nobody else tidies up behind it. The
+    file goes while it is locked here, so a holder never loses its own.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if not _try_lock(descriptor):
+            return False
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    else:
+        return True
     finally:
         os.close(descriptor)
 
