@@ -1,19 +1,29 @@
-"""Conformance checks 35, 53 to 59 and 62 of the Svix API: what came of a message."""
+"""Conformance checks 30, 35, 53 to 59 and 62 of the Svix API: what came of a message."""
 
 import asyncio
 import json
+from base64 import b64decode
 from typing import Any
 
 import httpx
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks import Webhook as StandardWebhook
 from svix.api import MessageIn
 from svix.api.message import message_in_raw
 from svix.webhooks import Webhook
 
-from tests.server.running import Service, Sink, until
+from tests.server.running import BOTH, Service, Sink, until
+
+pytestmark = BOTH
 
 Json = dict[str, Any]
+
+ED25519_SECRET = (
+    "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9"
+    "lMicMFs6Kvg=="
+)
 
 
 async def add_endpoint(
@@ -88,6 +98,70 @@ async def test_054_a_failing_receiver_is_tried_until_the_schedule_ends(
         f"/api/v1/app/{app}/endpoint/{endpoint['id']}/msg", params={"status": 2}
     )
     assert [item["id"] for item in dead.json()["data"]] == [made["id"]]
+
+
+async def test_054_a_failure_then_a_success_send_the_same_bytes_twice(
+    client: httpx.AsyncClient, app: str, sink: Sink
+):
+    await add_endpoint(client, app, sink)
+    sink.statuses = [500, 200]
+    made = await send(client, app)
+    path = f"/api/v1/app/{app}/attempt/msg/{made['id']}"
+    later, earlier = await attempts(client, path, 2)
+    assert (earlier["responseStatusCode"], earlier["status"]) == (500, 2)
+    assert (later["responseStatusCode"], later["status"]) == (200, 0)
+    first, second = sink.received
+    assert first.body == second.body
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+
+
+@pytest.mark.parametrize("status", [308, 403])
+async def test_054_a_refusal_is_recorded_and_final_and_no_redirect_is_followed(
+    client: httpx.AsyncClient, app: str, sink: Sink, status: int
+):
+    endpoint = await add_endpoint(client, app, sink)
+    sink.statuses = [status]
+    made = await send(client, app)
+    dead = f"/api/v1/app/{app}/endpoint/{endpoint['id']}/msg?status=2"
+    assert [item["id"] for item in await attempts(client, dead, 1)] == [made["id"]]
+    path = f"/api/v1/app/{app}/attempt/msg/{made['id']}"
+    (found,) = await attempts(client, path, 1)
+    assert (found["responseStatusCode"], found["status"]) == (status, 2)
+    assert len(sink.received) == 1
+
+
+async def test_030_a_delivery_verifies_with_every_secret_that_still_lives(
+    client: httpx.AsyncClient, app: str, sink: Sink
+):
+    endpoint = await add_endpoint(client, app, sink)
+    path = f"/api/v1/app/{app}/endpoint/{endpoint['id']}/secret"
+    keys = [(await client.get(path)).json()["key"]]
+    for key in (None, ED25519_SECRET):
+        rotated = await client.post(f"{path}/rotate", json={"key": key})
+        keys.append(rotated.json()["key"])
+    await send(client, app)
+    (got,) = await sink.wait(1)
+    for key in keys[:2]:
+        Webhook(key).verify(got.body, got.headers)
+    signatures = got.headers["webhook-signature"].split(" ")
+    assert [each.partition(",")[0] for each in signatures] == ["v1a", "v1", "v1"]
+
+
+async def test_062_an_ed25519_signature_verifies_with_the_public_key(
+    client: httpx.AsyncClient, app: str, sink: Sink
+):
+    endpoint = await add_endpoint(client, app, sink, secret=ED25519_SECRET)
+    path = f"/api/v1/app/{app}/endpoint/{endpoint['id']}/secret"
+    public = (await client.get(path)).json()["key"].removeprefix("whpk_")
+    await send(client, app)
+    (got,) = await sink.wait(1)
+    version, _, signature = got.headers["webhook-signature"].partition(",")
+    assert version == "v1a"
+    signed = "{webhook-id}.{webhook-timestamp}.".format_map(got.headers).encode()
+    verifier = Ed25519PublicKey.from_public_bytes(b64decode(public))
+    verifier.verify(b64decode(signature), signed + got.body)
+    with pytest.raises(InvalidSignature):
+        verifier.verify(b64decode(signature), signed + got.body + b" ")
 
 
 async def test_054_a_port_where_nobody_listens_is_status_zero_with_the_cause(

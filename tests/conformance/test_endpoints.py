@@ -13,7 +13,7 @@ from svix.api import (
     EventTypeIn,
 )
 
-from tests.server.running import Service
+from tests.server.running import Service, until
 
 TYPES = "/api/v1/event-type"
 
@@ -232,6 +232,20 @@ async def test_029_ten_old_secrets_live_and_the_next_rotation_is_refused(
     refused = await client.post(path, json={"key": None})
     assert refused.status_code == 400
     assert refused.json()["code"] == "limit_reached"
+
+
+async def test_029_once_an_old_secret_has_ended_another_rotation_is_possible(
+    client: httpx.AsyncClient, root: str
+):
+    path = f"{root}/{(await make(client, root))['id']}/secret/rotate"
+    for grace in (1, *(86_400 for _ in range(9))):
+        rotated = await client.post(path, json={"gracePeriodSeconds": grace})
+        assert rotated.status_code == 200
+
+    async def rotate() -> int:
+        return (await client.post(path, json={"key": None})).status_code
+
+    await until(rotate, lambda status: status == 200)
 
 
 async def test_031_an_asymmetric_secret_shows_its_public_half(
