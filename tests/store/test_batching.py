@@ -402,3 +402,16 @@ async def test_a_lost_commit_answer_costs_no_caller_its_answer(
     assert answers == list("abc")
     assert sorted(kept) == list("abc")
     assert proxy.commits == (1 if mode == "pass" else 2)
+
+
+async def test_a_close_waits_for_a_database_that_hangs_no_longer_than_told() -> None:
+    database = Database()
+    database.gate.clear()
+    made = batcher(database, rows_max=1)
+    answers = [made.put_nowait(item) for item in "ab"]
+    await database.entered.acquire()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await made.aclose(0.01)
+        results = await asyncio.gather(*answers, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert isinstance(results[1], Draining)

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -77,3 +78,14 @@ def test_every_event_says_what_it_means_and_is_named_once() -> None:
     texts = [event.text for event in Event]
     assert len(set(texts)) == len(texts)
     assert all(event.meaning.endswith(".") for event in Event)
+
+
+def test_a_log_that_cannot_be_written_is_nobodys_end() -> None:
+    class Broken:
+        def log(self, *_: object, **__: object) -> None:
+            raise BrokenPipeError
+
+    log: Any = Broken()
+    events = Events(log)
+    events.tell(Event.CUT, error=ValueError("x"))
+    assert events.count(Event.CUT) == 1

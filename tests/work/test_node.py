@@ -1,19 +1,25 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
+from tenure.clock import SystemClock
 from tenure.errors import DatabaseUnavailable
 from tenure.limits import Durations
 from tenure.store import nodes
-from tenure.store.claims import CERTAIN, SILENCE, Walker, cancel
+from tenure.store.backend import Backend
+from tenure.store.claims import CERTAIN, DRAINED, SILENCE, Walker, cancel
 from tenure.store.nodes import NodeRow
 from tenure.store.tx import Tx
 from tenure.telemetry.events import Event
 from tenure.work.kinds import Guard, Prepared, Ran
-from tenure.work.pauses import Point
+from tenure.work.node import Node
+from tenure.work.pauses import Pauses, Point
+from tests.databases import asyncpg_dsn
 from tests.work.rig import (
     QUICK,
     STILL,
@@ -22,6 +28,7 @@ from tests.work.rig import (
     Member,
     Probe,
     Rig,
+    rigged,
     until,
     until_read,
 )
@@ -78,6 +85,9 @@ async def test_a_killed_node_of_this_host_is_closed_at_once_by_its_free_lock(
     closed = (await rig.backend.read(every_node))[dead.id]
     assert (closed.state, closed.closed_why) == ("closed", CERTAIN)
     assert heir.count(Event.PEER_CLOSED) == 1
+    assert closed.lock_path is not None
+    left = Path(closed.lock_path)
+    await until(lambda: not left.exists())
 
 
 async def test_a_node_killed_later_is_found_between_two_beats(rig: Rig) -> None:
@@ -424,3 +434,82 @@ async def test_rows_claimed_together_with_a_suspect_are_given_back_and_run_later
     for other in others:
         row = await rig.until_state(other, "succeeded")
         assert (row.failures, row.losses) == (0, 0)
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["away", "control"])
+async def test_a_row_that_could_not_be_closed_is_closed_by_who_finds_its_lock_free(
+    rig: Rig, away: bool
+) -> None:
+    database = Cut(rig.backend)
+    backend: Any = database
+    member = await rig.member(backend=backend)
+    database.away = away
+    await member.stop()
+    await rig.member()
+    rows = await until_read(
+        rig.backend, every_node, lambda rows: rows[member.id].state == "closed"
+    )
+    assert rows[member.id].closed_why == (CERTAIN if away else DRAINED)
+
+
+async def test_a_node_that_could_not_be_opened_keeps_no_lock(rig: Rig) -> None:
+    member = await rig.member(claims=False)
+    database = Cut(rig.backend)
+    database.away = True
+    backend: Any = database
+    node = member.node
+    second = Node(
+        backend,
+        member.loop,
+        name="second",
+        version="test",
+        serves=frozenset({"probe"}),
+        clock=SystemClock(),
+        durations=STILL,
+        events=member.events,
+        pauses=Pauses(),
+    )
+    with pytest.raises(DatabaseUnavailable):
+        await second.open()
+    assert second._lock is not None
+    assert second._lock._descriptor is None
+    assert not second._lock.path.exists()
+    member.loop.found_closed = node.beats.nudge
+
+
+class Watched(Cut):
+    """A database that remembers whether results were to be tried again as a whole."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.retried: list[bool] = []
+
+    async def write(self, fn: Any, *, retry: bool = True) -> Any:
+        if fn.__name__ == "together":
+            self.retried.append(retry)
+        return await super().write(fn, retry=retry)
+
+
+async def test_a_result_whose_row_is_locked_holds_up_no_other(
+    postgres_backend: Backend,
+) -> None:
+    database, kind = Watched(postgres_backend), Probe()
+    locked, other = kind.hold("locked"), kind.hold("other")
+    backend: Any = database
+    async with rigged(postgres_backend) as rig:
+        member = await rig.member(kind, backend=backend)
+        lane = await rig.lane()
+        (mine,) = await rig.submit(lane, "locked")
+        (theirs,) = await rig.submit(lane, "other")
+        await locked.wait_entered()
+        await other.wait_entered()
+        holder = await asyncpg.connect(asyncpg_dsn(postgres_backend.url))
+        async with holder.transaction():
+            await holder.execute("SELECT 1 FROM work WHERE id = $1 FOR UPDATE", mine)
+            locked.opened.set()
+            other.opened.set()
+            await rig.until_state(theirs, "succeeded")
+        await holder.close()
+        await rig.until_state(mine, "succeeded")
+        await until(lambda: not member.loop.hand)
+    assert database.retried[0] is False

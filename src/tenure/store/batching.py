@@ -98,13 +98,17 @@ class Batcher(Generic[Item, Result]):
         for number in range(self._concurrency):
             self._tasks.start(self._flush_for_ever(), name=f"batcher-{number}")
 
-    async def aclose(self) -> None:
-        """Take nothing more, run what waits, and return when all is answered."""
+    async def aclose(self, seconds: float | None = None) -> None:
+        """Take nothing more, run what waits, and return when all is answered.
+
+        What is not answered after `seconds` is cancelled: a database that hangs must
+        not keep a process from ending.
+        """
         self._closing = True
         self._arrived.set()
         self._full.set()
-        if self._tasks is not None:
-            await self._tasks.wait()
+        if self._tasks is not None and not await self._tasks.wait(seconds):
+            await self._tasks.cancel()
         while self._queue:  # never started: nobody will run them
             self._fail([self._queue.popleft()], Draining("the batcher was closed"))
 

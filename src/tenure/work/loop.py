@@ -23,7 +23,13 @@ from tenure.clock import US
 from tenure.errors import Unavailable
 from tenure.ids import jitter
 from tenure.kernel.commands import Answer
-from tenure.limits import POLL_JITTER, RELEASES_WARN, SUSPECT_LOSSES, WALK_SHARE
+from tenure.limits import (
+    DRAIN_SETTLE_SECONDS,
+    POLL_JITTER,
+    RELEASES_WARN,
+    SUSPECT_LOSSES,
+    WALK_SHARE,
+)
 from tenure.spawn import Tasks
 from tenure.store.claims import ClaimResult, isolate, mingle, release
 from tenure.telemetry.events import Event
@@ -149,9 +155,9 @@ class WorkerLoop:
         self.signal.wake()
 
     async def aclose(self) -> None:
-        """End everything at once, results not yet written included."""
+        """End everything now; only what is being committed may take a moment."""
         await self._tasks.cancel()
-        await self._settler.aclose()
+        await self._settler.aclose(self._durations.scaled(DRAIN_SETTLE_SECONDS))
 
     @property
     def idle(self) -> bool:

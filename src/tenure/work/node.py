@@ -108,7 +108,11 @@ class Node:
     async def open(self) -> NodeId:
         """Take the lock, write the row, and begin to beat; return the id."""
         self._lock = await asyncio.to_thread(self._take_lock)
-        node = await self._backend.write(self._insert)
+        try:
+            node = await self._backend.write(self._insert)
+        except BaseException:
+            await self._give_up_lock(keep_file=False)
+            raise
         self._loop.incarnation = self._incarnation(node)
         self._state = "open"
         self._events.tell(Event.NODE_OPENED, node=node, name=self._name)
@@ -165,16 +169,25 @@ class Node:
         if self._state == "closed":
             return
         self._state = "closed"
-        await asyncio.to_thread(
-            self.beats.stop, self._durations.scaled(DRAIN_SETTLE_SECONDS)
-        )
-        node = self.id
-        if node is not None:
-            with contextlib.suppress(Unavailable):
-                await self._backend.write(lambda tx: nodes.close_node(tx, node, why))
-            self._events.tell(Event.NODE_CLOSED, node=node, why=why)
+        row_closed = False
+        try:
+            await asyncio.to_thread(
+                self.beats.stop, self._durations.scaled(DRAIN_SETTLE_SECONDS)
+            )
+            node = self.id
+            if node is not None:
+                with contextlib.suppress(Unavailable):
+                    await self._backend.write(
+                        lambda tx: nodes.close_node(tx, node, why)
+                    )
+                    row_closed = True
+                self._events.tell(Event.NODE_CLOSED, node=node, why=why)
+        finally:
+            await self._give_up_lock(keep_file=not row_closed)
+
+    async def _give_up_lock(self, *, keep_file: bool) -> None:
         if self._lock is not None:
-            await asyncio.to_thread(self._lock.release)
+            await asyncio.to_thread(self._lock.release, keep_file=keep_file)
 
     def health(self) -> NodeHealth:
         """Return what a health page says of this node."""

@@ -73,15 +73,16 @@ class Settler:
         """Begin to write on the current event loop."""
         self._batcher.start()
 
-    async def aclose(self) -> None:
-        """Write what waits and return."""
-        await self._batcher.aclose()
+    async def aclose(self, seconds: float | None = None) -> None:
+        """Write what waits and return, after `seconds` at the latest."""
+        await self._batcher.aclose(seconds)
 
     async def _together(self, items: list[Settlement]) -> list[Answer]:
         def together(tx: Tx) -> list[Answer]:
             return settle(tx, items, self._kinds)
 
-        return await self._backend.write(together)
+        # Halved, not tried again: one locked row must not hold up the others' results.
+        return await self._backend.write(together, retry=len(items) == 1)
 
     async def _alone(self, said: Settlement, kinds: Mapping[str, KindSql]) -> Answer:
         def alone(tx: Tx) -> Answer:

@@ -161,6 +161,18 @@ async def test_time_stands_still_when_the_wall_goes_back(sqlite_url: str) -> Non
     await backend.aclose()
 
 
+async def test_time_goes_on_at_its_own_pace_when_the_wall_went_back(
+    sqlite_url: str,
+) -> None:
+    clock = SettableClock()
+    backend = await open_backend(sqlite_url, BackendSettings(clock=clock))
+    before = await backend.write(lambda tx: tx.now)
+    clock.step_wall(-3600)
+    clock.advance(5)
+    assert await backend.write(lambda tx: tx.now) == before + 5_000_000
+    await backend.aclose()
+
+
 async def test_time_starts_at_the_newest_beat_of_the_file(sqlite_url: str) -> None:
     clock = SettableClock()
     ahead = clock.wall_us() + 5

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.util import await_only
 
 from tenure.ids import LaneId, WorkId
-from tenure.kernel.commands import Replayed
+from tenure.kernel.commands import Replayed, Waiting
 from tenure.kernel.states import Phase, State
 from tenure.store import claims
 from tenure.store.claims import Walker
@@ -297,3 +297,16 @@ async def test_a_missing_row_is_left_out_of_a_decision(yard: Yard):
         lambda tx: decide_rows(tx, [WorkId("wrk_unknown")], lambda _: None)
     )
     assert decided == {}
+
+
+async def test_a_head_that_waits_for_an_event_is_not_woken_by_who_leaves_the_line(
+    yard: Yard,
+):
+    _, ids, walker = await line(yard)
+    (head,) = await yard.claim(walker)
+    await yard.settle(answer(head, Waiting(wakes=0)))
+    await yard.do(lambda tx: claims.cancel(tx, [ids[1]], "operator"))
+    row = await yard.row(ids[0])
+    assert (row.phase, row.wakes) == (Phase.ASLEEP, 0)
+    await yard.do(lambda tx: claims.wake(tx, [ids[0]]))
+    assert await run(yard, walker) == [ids[0], ids[2]]

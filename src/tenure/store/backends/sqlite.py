@@ -24,7 +24,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
-from tenure.clock import Clock, SystemClock
+from tenure.clock import US, Clock, SystemClock
 from tenure.errors import ConfigInvalid, DatabaseUnavailable, InvariantViolated
 from tenure.ids import jitter
 from tenure.limits import (
@@ -203,21 +203,33 @@ class SqliteBackend:
 
 
 class _ForwardTime:
-    """A wall clock that never goes back for the threads of this process."""
+    """A wall clock that never goes back for the threads of this process.
+
+    Where the wall clock does, time goes on at its own pace: standing still would make
+    everything that is due later late by the whole step.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last = 0
+        self._at = clock.monotonic()
         self._guard = threading.Lock()
 
     def at_least(self, now: int) -> None:
         with self._guard:
-            self._last = max(self._last, now)
+            self._last = max(self._go_on(), now)
 
     def now(self) -> int:
         with self._guard:
-            self._last = max(self._last, self._clock.wall_us())
-            return self._last
+            return self._go_on()
+
+    def _go_on(self) -> int:
+        # The wall first, and rounded down: time must not run ahead of it little by
+        # little, because it would never come back.
+        wall, at = self._clock.wall_us(), self._clock.monotonic()
+        self._last = max(self._last + int((at - self._at) * US), wall)
+        self._at = at
+        return self._last
 
 
 def _engine(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from tenure.ids import LaneId, WorkId
 from tenure.kernel.commands import Order
-from tenure.kernel.states import OrderPolicy, Phase, State, Work
+from tenure.kernel.states import OrderPolicy, Phase, Work
+from tenure.kernel.transitions import stands_in_line
 from tenure.store import schema
 
 if TYPE_CHECKING:
@@ -121,8 +122,11 @@ def pass_heads(tx: Tx, passed: Sequence[Work]) -> dict[WorkId, int | None]:
 
 
 def woken(front: Work, not_before: int | None, now: int) -> Work:
-    """Let the row in front go, if it still sleeps behind what has been passed."""
-    if front.state is not State.READY or front.phase is not Phase.ASLEEP:
+    """Let the row in front go, if it still sleeps behind what has been passed.
+
+    One that was in front already and sleeps for an event goes on sleeping.
+    """
+    if not stands_in_line(front):
         return front
     due_at = max(now, not_before or 0)
     return replace(
