@@ -1,11 +1,19 @@
 """The pages: who may see them, what they say, and that they say no secret."""
 
 import re
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
+from tenure.clock import US
+from tenure.outbox.outbox import DEFAULT_TENANT as TENANT
+from tenure.server.dashboard.figures import read_overview
+from tenure.store import nodes
+from tenure.store.nodes import HEARD_US
+from tenure.store.tx import Tx
 from tests.server.running import Service, Sink, until
 
 
@@ -48,6 +56,22 @@ async def test_an_empty_overview_says_what_to_do(service: Service):
     assert answer.status_code == 200
     assert "No application yet" in answer.text
     assert "No endpoint yet" in answer.text
+
+
+async def test_many_at_once_share_one_pass_over_the_rows(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    passes: list[str] = []
+
+    def counted(tx: Tx, tenant: TenantId, app: AppId | None) -> Overview:
+        passes.append(tenant)
+        return read_overview(tx, tenant, app)
+
+    monkeypatch.setattr("tenure.server.dashboard.page.read_overview", counted)
+    async with page(service) as browser:
+        answers = await asyncio.gather(*(browser.get("/") for _ in range(10)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert passes == ["default"]
 
 
 async def test_pages_run_no_script_and_are_kept_nowhere(service: Service):
@@ -103,6 +127,35 @@ async def test_the_pages_say_why_something_waits(
             return (await browser.get("/")).text
 
         assert await until(overview, lambda html: "Next try at" in html)
+
+
+async def test_a_node_that_was_not_heard_lately_is_no_node_at_work(service: Service):
+    backend = service.engine.backend
+
+    def silent(tx: Tx) -> None:
+        nodes.open_node(
+            tx,
+            name="silent",
+            host="elsewhere",
+            pid=1,
+            version="0",
+            serves="delivery",
+            lock_path=None,
+        )
+        tx.run(
+            "UPDATE node SET beat_at = beat_at - :much WHERE name = 'silent'",
+            {"much": HEARD_US + US},
+        )
+
+    await backend.write(silent)
+    async with page(service) as browser:
+        shown = text_of((await browser.get("/")).text)
+    assert "not heard" in shown
+    assert "No node is at work" not in shown
+    found = await backend.read(partial(read_overview, tenant=TENANT, app=None))
+    assert found.at_work
+    alone = [node for node in found.nodes if node.name == "silent"]
+    assert not replace(found, nodes=alone).at_work
 
 
 async def test_a_disabled_endpoint_and_a_dead_delivery_are_named(

@@ -14,7 +14,7 @@ from tenure.ids import AppId, TenantId
 from tenure.limits import LANE_GROUP_BITS
 from tenure.outbox.tables import application, delivery, endpoint, message
 from tenure.store import nodes
-from tenure.store.nodes import NodeRow
+from tenure.store.nodes import NodeRow, is_heard
 from tenure.store.schema import lane, work
 from tenure.store.tx import Tx
 
@@ -108,6 +108,15 @@ class Overview:
     messages: Sequence[MessageFigures]
     troubles: Sequence[Trouble]
     applications: int
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a node that takes work has been heard lately."""
+        return any(node.state == "open" and self.heard(node) for node in self.nodes)
+
+    def heard(self, node: NodeRow) -> bool:
+        """Whether this node has been heard lately."""
+        return is_heard(node.beat_at, self.now)
 
 
 def reach_of(tx: Tx, tenant: TenantId, app: AppId | None) -> Reach:

@@ -4,6 +4,7 @@ HTTP Basic with an API key as the password. A page shows what its key may see an
 secret; it only reads, so a request from elsewhere could change nothing.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
@@ -40,11 +41,13 @@ Page = Callable[[Request, Caller], Awaitable[Response]]
 class Pages:
     """The pages of one engine."""
 
-    __slots__ = ("_environment", "_held", "_site")
+    __slots__ = ("_environment", "_held", "_reading", "_site")
 
     def __init__(self, site: Site) -> None:
         self._site: Final = site
         self._held: Final[dict[tuple[str, str | None], tuple[float, Overview]]] = {}
+        # One pass over the rows at a time: pages must not take every connection.
+        self._reading: Final = asyncio.Lock()
         self._environment: Final = environment()
         self._environment.filters.update(
             utc=_utc, local=_local, count=_count, milliseconds=_milliseconds
@@ -68,18 +71,25 @@ class Pages:
         return self.render(request, "overview.html", overview=found, off=self._site.off)
 
     async def _overview(self, caller: Caller) -> Overview:
-        name = (caller.tenant, caller.app)
-        now = self._site.clock.monotonic()
-        held = self._held.get(name)
-        if held is not None and now < held[0]:
-            return held[1]
-        found = await self._site.backend.read(
-            partial(read_overview, tenant=caller.tenant, app=caller.app)
-        )
-        if len(self._held) >= OVERVIEW_CACHE_MAX:
-            self._held.clear()
-        self._held[name] = (now + OVERVIEW_CACHE_SECONDS, found)
-        return found
+        held = self._kept(caller)
+        if held is not None:
+            return held
+        async with self._reading:
+            held = self._kept(caller)  # read by who came before us
+            if held is not None:
+                return held
+            found = await self._site.backend.read(
+                partial(read_overview, tenant=caller.tenant, app=caller.app)
+            )
+            if len(self._held) >= OVERVIEW_CACHE_MAX:
+                self._held.clear()
+            until = self._site.clock.monotonic() + OVERVIEW_CACHE_SECONDS
+            self._held[caller.tenant, caller.app] = (until, found)
+            return found
+
+    def _kept(self, caller: Caller) -> Overview | None:
+        held = self._held.get((caller.tenant, caller.app))
+        return held[1] if held and self._site.clock.monotonic() < held[0] else None
 
     async def message(self, request: Request, caller: Caller) -> Response:
         """Show one message: its payload, why it went where, and every attempt."""
