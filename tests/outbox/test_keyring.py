@@ -39,7 +39,11 @@ def test_after_rotation_the_old_key_can_be_taken_away():
         KeyRing([OLD]).open(after)
 
 
-@pytest.mark.parametrize("sealed", [b"", b"not sealed", KeyRing([OLD]).seal(b"x")])
+@pytest.mark.parametrize(
+    "sealed",
+    [b"", b"not sealed", KeyRing([OLD]).seal(b"x")],
+    ids=["nothing", "text", "other ring"],
+)
 def test_what_no_key_opens_is_a_wrong_key_ring_that_says_what_to_do(sealed: bytes):
     ring = KeyRing([NEW])
     for verb in (ring.open, ring.rotate):
@@ -81,6 +85,17 @@ def test_an_empty_ring_is_refused():
         (base64.urlsafe_b64encode(bytes(31)).decode(), "holds 31 bytes"),
         (base64.urlsafe_b64encode(bytes(33)).decode(), "holds 33 bytes"),
         (OLD, "same as key 1"),
+    ],
+    ids=[
+        "empty",
+        "blank",
+        "prose",
+        "cut",
+        "wrong letter",
+        "not ASCII",
+        "short",
+        "long",
+        "double",
     ],
 )
 def test_a_wrong_key_is_named_by_its_position_and_never_printed(key: str, reason: str):
