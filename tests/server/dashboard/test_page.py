@@ -1,5 +1,6 @@
 """The pages: who may see them, what they say, and that they say no secret."""
 
+import asyncio
 import re
 from dataclasses import replace
 from functools import partial
@@ -9,8 +10,9 @@ import httpx
 import pytest
 
 from tenure.clock import US
+from tenure.ids import AppId, TenantId
 from tenure.outbox.outbox import DEFAULT_TENANT as TENANT
-from tenure.server.dashboard.figures import read_overview
+from tenure.server.dashboard.figures import Overview, read_overview
 from tenure.store import nodes
 from tenure.store.nodes import HEARD_US
 from tenure.store.tx import Tx
