@@ -23,6 +23,7 @@ DAY_SECONDS: Final = 86_400.0
 BEAT_SECONDS: Final = 5.0  # one small write per node; eight beats before silence kills
 RECONCILE_AGE_SECONDS: Final = 10.0  # two beats: a claim whose answer is under way
 FENCE_SECONDS: Final = 25.0  # five missed beats; leaves 15 s before DEAD_AFTER
+HEARD_SECONDS: Final = 15.0  # three beats: what people are told; closes no node
 DEAD_AFTER_SECONDS: Final = 40.0  # longer than a failover or a long garbage collection
 STALL_GRACE_SECONDS: Final = 60.0  # past the deadline of a row whose loop is stalled
 SHORT_DEADLINE_SECONDS: Final = 60.0  # kinds up to here are lost after deadline_at only

@@ -106,7 +106,7 @@ def test_without_a_node_the_message_waits_and_the_reason_is_told(
     done = tenure("send", receiver.url, "{}", *database)
     assert done.code == 69
     assert "no open node" in done.out
-    assert "start `tenure serve`" in done.err
+    assert "`tenure serve` starts one" in done.err
     assert receiver.requests == []
 
 

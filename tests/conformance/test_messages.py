@@ -209,6 +209,26 @@ async def test_a_message_that_matched_nothing_says_why(
     assert explained.json()["unmatched"][0]["reason"]
 
 
+async def test_an_id_is_explained_without_its_application(
+    service: Service, client: httpx.AsyncClient, app: str, root: str
+):
+    made = await send(client, root)
+    path = f"/api/v1/explain/{made['id']}"
+    below = (await client.get(f"{root}/{made['id']}/explain")).json()
+    assert (await client.get(path)).json() == below
+    second = (await client.post("/api/v1/app", json={"name": "Second"})).json()["id"]
+    for key, status in (
+        (await service.make_key("read", app=app), 200),
+        (await service.make_key("read", app=second), 404),
+        (await service.make_key("admin", tenant="stranger"), 404),
+        ("wrong", 401),
+    ):
+        async with service.connect(key) as caller:
+            assert (await caller.get(path)).status_code == status
+    for unknown in ("msg_unknown", "wrk_unknown", "%00"):
+        assert (await client.get(f"/api/v1/explain/{unknown}")).status_code == 404
+
+
 async def test_lists_are_narrowed_by_type_tag_and_time(
     client: httpx.AsyncClient, root: str
 ):

@@ -15,6 +15,7 @@ from tenure.outbox.model import OutboxSettings
 from tenure.outbox.outbox import Outbox
 from tenure.store import nodes
 from tenure.store.backend import Backend
+from tenure.store.nodes import HEARD_US
 from tests.outbox.world import ONE, OTHER, accept, make_app, make_endpoint, run
 
 NOW = 1_000_000_000
@@ -41,7 +42,12 @@ def row(**changes: Any) -> Any:
 
 
 def about(**changes: Any) -> Surroundings:
-    fields: dict[str, Any] = {"now": NOW, "holder": None, "capable": 1, "running": 0}
+    fields: dict[str, Any] = {
+        "now": NOW,
+        "holder": None,
+        "capable_beat_at": NOW,
+        "running": 0,
+    }
     return Surroundings(**(fields | changes))
 
 
@@ -66,7 +72,9 @@ CLAIMED = {
             "head_of_line",
             None,
         ),
-        ({}, {"capable": 0}, "no_capable_node", None),
+        ({}, {"capable_beat_at": None}, "no_capable_node", None),
+        ({}, {"capable_beat_at": NOW - HEARD_US}, "due", NOW),
+        ({}, {"capable_beat_at": NOW - HEARD_US - 1}, "no_capable_node", None),
         ({"concurrency": 2}, {"running": 2}, "no_room", None),
         ({"concurrency": 2}, {"running": 1}, "due", NOW),
         ({"lane_state": "paused"}, {}, "paused", None),
@@ -76,6 +84,8 @@ CLAIMED = {
         ({"breaker_until": NOW - 3}, {}, "due", NOW),
         ({}, {"sending": False}, "off", None),
         (CLAIMED, {}, "in_flight", NOW + 9),
+        (CLAIMED, {"holder_beat_at": NOW - HEARD_US}, "in_flight", NOW + 9),
+        (CLAIMED, {"holder_beat_at": NOW - HEARD_US - 1}, "holder_silent", None),
         ({"state": "succeeded", "phase": None}, {}, "succeeded", None),
         ({"state": "dead", "phase": None}, {}, "dead", None),
         ({"state": "cancelled", "phase": None}, {}, "cancelled", None),
@@ -133,6 +143,11 @@ async def test_a_due_row_waits_for_a_node_that_serves_its_lane(
     assert await code() == "no_capable_node"
     await open_node("delivery job:other")
     assert await code() == "due"
+    await run(backend, "UPDATE node SET beat_at = beat_at - 20 * 1000000")
+    assert await code() == "no_capable_node"
+    found = await outbox.explain(ONE, accepted.message.id)
+    assert "has been heard for 2" in found.deliveries[0].why
+    await run(backend, "UPDATE node SET beat_at = beat_at + 20 * 1000000")
     await run(backend, "UPDATE lane SET concurrency = 0")
     assert await code() == "no_room"
 

@@ -34,7 +34,8 @@ def test_from_nothing_to_a_failure_its_reason_and_the_delivery_after_all(
             server.ended()
 
         def nobody_is_there() -> bool:
-            return "no node has been heard" in run(tmp_path, "explain", message).out
+            said = run(tmp_path, "explain", message)
+            return "has been heard for" in said.out and "`tenure serve`" in said.err
 
         until(nobody_is_there, "the silence of the server that was killed")
 

@@ -1,22 +1,17 @@
 """`tenure explain`: why something waits, and what already happened to it."""
 
-from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
 
 from tenure.cli import options
-from tenure.cli.access import Api, find_app
 from tenure.cli.screen import Screen, when
 from tenure.cli.verbs import Call, verb
-from tenure.clock import US, SystemClock, from_rfc3339
-from tenure.errors import Forbidden
-from tenure.limits import BEAT_SECONDS
 
 MOVING: Final = frozenset({"due", "in_flight"})
 """Codes of an explanation that change by themselves within moments."""
-SILENT_SECONDS: Final = 3 * BEAT_SECONDS
-"""One beat may be late, and clocks differ a little; three missing ones mean something."""
+NOBODY: Final = frozenset({"no_capable_node", "holder_silent"})
+"""Codes that wait for a node."""
 
 Ref = Annotated[str, typer.Argument(metavar="MESSAGE|WORK", help="msg_… or wrk_….")]
 
@@ -28,33 +23,19 @@ def add(app: typer.Typer) -> None:
 
 def explain(call: Call, ref: Ref, app: options.App = None) -> None:
     """Say why each endpoint matched or not, what came back, and why it waits now."""
-    _, found = find_app(call.api(), app, f"/msg/{ref}/explain")
+    path = f"/explain/{ref}" if app is None else f"/app/{app}/msg/{ref}/explain"
+    found = call.api().get(f"/api/v1{path}")
     if call.screen.as_json:
         call.screen.json(found)
         return
     show(call.screen, found)
-    if any(delivery["code"] in MOVING for delivery in found["deliveries"]):
-        tell_silence(call.screen, call.api())
+    if any(delivery["code"] in NOBODY for delivery in found["deliveries"]):
+        tell_nobody(call.screen)
 
 
-def tell_silence(screen: Screen, api: Api) -> None:
-    """Say so when work is due and every node that could take it has gone silent.
-
-    A node that was killed stays open until another one closes it; when it was the last
-    one, nobody does.
-    """
-    with suppress(Forbidden):  # a key of one application sees no nodes
-        nodes = api.get("/api/v1/node")["data"]
-        now = SystemClock().wall_us()
-        heard = [from_rfc3339(n["beatAt"]) for n in nodes if n["state"] == "open"]
-        silent = (now - max(heard)) / US if heard else None
-        if silent is None or silent > SILENT_SECONDS:
-            last = "" if silent is None else f" for {silent:.0f} s"
-            screen.line(
-                f"no node has been heard{last}: is a server running? `tenure serve`"
-                " starts one",
-                style="yellow",
-            )
+def tell_nobody(screen: Screen) -> None:
+    """Say what to do when nothing goes out because no node is there."""
+    screen.note("is a server running? `tenure serve` starts one", style="yellow")
 
 
 def show(screen: Screen, found: Any) -> None:

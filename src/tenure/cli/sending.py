@@ -9,7 +9,7 @@ import typer
 
 from tenure.cli.access import Api
 from tenure.cli.endpoints import application, create_endpoint
-from tenure.cli.explaining import MOVING, tell_silence
+from tenure.cli.explaining import MOVING, NOBODY, tell_nobody
 from tenure.cli.hints import ADDRESS_REFUSED, allowing
 from tenure.cli.screen import Screen, when
 from tenure.cli.verbs import Call, verb
@@ -67,8 +67,6 @@ def send(
         )
     else:
         _tell(call.screen, delivery, url, message["id"])
-        if not _settled(delivery):
-            tell_silence(call.screen, api)
     raise typer.Exit(_exit_code(delivery))
 
 
@@ -126,8 +124,8 @@ def _tell(screen: Screen, delivery: Any, url: str, message: str) -> None:
         return
     if attempt is None:
         screen.line(f"waits: {delivery['why']}", style="yellow")
-        if delivery["code"] == "no_capable_node":
-            screen.note("nothing is running on this database: start `tenure serve`")
+        if delivery["code"] in NOBODY:
+            tell_nobody(screen)
     else:
         screen.line(f"failed: {_came(attempt)}", style="red")
         if attempt["cause"] == ADDRESS_REFUSED:

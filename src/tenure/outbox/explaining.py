@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from tenure.clock import to_rfc3339
+from tenure.clock import US, to_rfc3339
 from tenure.errors import NotFound
 from tenure.ids import AttemptId, EndpointId, Prefix, TenantId, WorkId
 from tenure.kernel.states import State
@@ -28,6 +28,7 @@ from tenure.outbox.model import (
 )
 from tenure.outbox.rules import findable, shown_url
 from tenure.store import schema
+from tenure.store.nodes import is_heard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,14 +63,16 @@ class Waits:
 class Surroundings:
     """What a row's waiting depends on beside the row and its lane.
 
-    `holder` is the name of the node that claimed it; `capable` counts open nodes that
-    serve the lane; `running` counts the lane's live claims.
+    `holder` is the name of the node that claimed it, `holder_beat_at` when that was
+    last heard; `capable_beat_at` is the newest beat of an open node that serves the
+    lane, None when there is none; `running` counts the lane's live claims.
     """
 
     now: int
     holder: str | None
-    capable: int
+    capable_beat_at: int | None
     running: int
+    holder_beat_at: int | None = None
     sending: bool = True
     disabled_why: str | None = None
 
@@ -145,6 +148,14 @@ def why_waits(row: Any, about: Surroundings) -> Waits:
 def _in_flight(row: Any, about: Surroundings) -> Waits:
     holder = about.holder or f"node {row.claimed_by}"
     asked = "; a cancel was requested" if row.cancel_requested_at is not None else ""
+    beat_at = about.holder_beat_at
+    if beat_at is not None and not is_heard(beat_at, about.now):
+        return Waits(
+            code="holder_silent",
+            why=f"{holder} claimed it at {to_rfc3339(row.claimed_at)} and has not been"
+            f" heard for {_seconds(about.now - beat_at)}{asked}",
+            rule="another node takes it back once the silent one is closed",
+        )
     return Waits(
         code="in_flight",
         why=f"in flight on {holder} since {to_rfc3339(row.claimed_at)}{asked}",
@@ -167,10 +178,15 @@ def _ready(row: Any, about: Surroundings) -> Waits:
             rule="the retry schedule, Retry-After, or the sender's deliverAt",
             next_at=row.due_at,
         )
-    if not about.capable:
+    beat_at = about.capable_beat_at
+    if beat_at is None or not is_heard(beat_at, about.now):
+        why = f"no open node serves {row.needs!r}"
+        if beat_at is not None:
+            silent = _seconds(about.now - beat_at)
+            why = f"no node that serves {row.needs!r} has been heard for {silent}"
         return Waits(
             code="no_capable_node",
-            why=f"no open node serves {row.needs!r}",
+            why=why,
             rule="a lane waits untouched until a node can serve it",
         )
     if row.concurrency is not None and about.running >= row.concurrency:
@@ -185,6 +201,10 @@ def _ready(row: Any, about: Surroundings) -> Waits:
         rule="nodes look at least once a second; a slow endpoint gets fewer places",
         next_at=about.now,
     )
+
+
+def _seconds(span_us: int) -> str:
+    return f"{span_us // US} s"
 
 
 def _asleep(row: Any) -> Waits:
@@ -260,6 +280,7 @@ def _deliveries(
             _E.c.disabled,
             _E.c.disabled_why,
             holder.c.name.label("holder"),
+            holder.c.beat_at.label("holder_beat_at"),
         )
         .select_from(
             _D.join(_W, _W.c.id == _D.c.work)
@@ -283,7 +304,11 @@ def _deliveries(
             Surroundings(
                 now=tx.now,
                 holder=row.holder,
-                capable=sum(row.needs in serves for serves in capable),
+                holder_beat_at=row.holder_beat_at,
+                capable_beat_at=max(
+                    (beat_at for serves, beat_at in capable if row.needs in serves),
+                    default=None,
+                ),
                 running=running.get(row.lane, 0),
                 sending=sending,
                 disabled_why=row.disabled_why if row.disabled else None,
@@ -305,13 +330,11 @@ def _deliveries(
     return tuple(explained)
 
 
-def _capable(tx: Tx) -> list[frozenset[str]]:
+def _capable(tx: Tx) -> list[tuple[frozenset[str], int]]:
+    """Return what each open node serves, and when it was last heard."""
     n = schema.node
-    stmt = sa.select(n.c.serves).where(n.c.state == "open")
-    return [
-        frozenset(serves.replace(",", " ").split())
-        for serves in tx.execute(stmt).scalars()
-    ]
+    stmt = sa.select(n.c.serves, n.c.beat_at).where(n.c.state == "open")
+    return [(frozenset(row.serves.split()), row.beat_at) for row in tx.all(stmt)]
 
 
 def _running(tx: Tx, lanes: set[int]) -> dict[int, int]:

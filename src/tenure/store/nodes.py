@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import sqlalchemy as sa
 
+from tenure.clock import US
 from tenure.ids import NodeId
+from tenure.limits import HEARD_SECONDS
 from tenure.store import schema
 
 if TYPE_CHECKING:
     from tenure.store.tx import Tx
 
 NodeState = Literal["open", "draining", "closed"]
+
+HEARD_US: Final = round(HEARD_SECONDS * US)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,15 @@ class NodeRow:
     started_at: int
     closed_at: int | None
     closed_why: str | None
+
+
+def is_heard(beat_at: int, now: int) -> bool:
+    """Tell whether a node that beat then counts as there now; both by the database.
+
+    For explanations only: a node that was killed stays open until another one closes
+    it, and when it was the last one, nobody does. No node is ever closed by this.
+    """
+    return now - beat_at <= HEARD_US
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from tenure.outbox.model import Message, MessageFilter
-from tenure.server.auth import AppCaller, AppOwner
+from tenure.server.auth import AnyCaller, AppCaller, AppOwner
 from tenure.server.openapi import documented
 from tenure.server.paging import Content, Paged, Single, Windowed
 from tenure.server.problems import NO_CONTENT, json_answer
@@ -67,11 +67,22 @@ async def explain(app_id: str, msg_id: str, caller: AppCaller, here: Here) -> Re
     return json_answer(explanation_out(found)).response()
 
 
+async def explain_any(
+    ref: str, caller: AnyCaller, here: Here, _once: None = Single
+) -> Response:
+    """Explain a message or work row by its id, in whichever application it is."""
+    found = await here.outbox.explain(caller.tenant, ref, app_ref=caller.app)
+    return json_answer(explanation_out(found)).response()
+
+
 def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter(tags=["Message"])
     routes.get(ROOT, **documented({200: ListOf[MessageOut]}))(list_all)
     routes.get(ONE, **documented({200: MessageOut}))(get)
     routes.get(ONE + "/explain", **documented({200: ExplanationOut}))(explain)
+    routes.get("/api/v1/explain/{ref}", **documented({200: ExplanationOut}))(
+        explain_any
+    )
     routes.delete(ONE + "/content", **documented({204: None}))(expunge)
     return routes

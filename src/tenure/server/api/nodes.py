@@ -40,7 +40,7 @@ def _shown(node: NodeRow) -> Json:
         "pid": node.pid,
         "version": node.version,
         "state": node.state,
-        "serves": [name for name in node.serves.split(",") if name],
+        "serves": node.serves.split(),
         "startedAt": to_rfc3339(node.started_at),
         "beatAt": to_rfc3339(node.beat_at),
         "closedAt": None if node.closed_at is None else to_rfc3339(node.closed_at),
