@@ -5,6 +5,7 @@ statements must never be planned with sequential scans: such a plan, cached whil
 is empty, costs ten times for as long as the connection lives), the lock and statement
 timeouts, durable commits where the server's default is weaker, and reads the clock.
 Everything is set for the transaction only, so a transaction pooler may stand between.
+Reads are planned anew each time instead, for the same reason.
 """
 
 from __future__ import annotations
@@ -98,6 +99,13 @@ _PROLOGUE: Final = (
     f"SELECT {POSTGRESQL_CLOCK}, {_SETTINGS}, CASE WHEN"
     " current_setting('synchronous_commit') IN ('off', 'local')"
     " THEN set_config('synchronous_commit', 'on', true) END"
+)
+# Planned anew each time, for the tables as they are: what is read ranges from one key to
+# all rows, so the guard's answer for hot statements would be the wrong one for lists.
+_READ_PROLOGUE: Final = (
+    f"SELECT {POSTGRESQL_CLOCK},"
+    " set_config('plan_cache_mode', 'force_custom_plan', true),"
+    f" set_config('statement_timeout', '{STATEMENT_SECONDS * 1000:.0f}', true)"
 )
 
 
@@ -261,7 +269,11 @@ class PostgresqlBackend:
         return result
 
     def _read_body(self, conn: Connection, fn: Callable[[Tx], T]) -> T:
-        return fn(Tx(conn, dialect="postgresql", read_now=self._read_now))
+        tx = Tx(conn, dialect="postgresql", read_now=self._read_now)
+        prologue = tx.first(_READ_PROLOGUE)
+        assert prologue is not None
+        tx.set_now(cast("int", prologue[0]) + self.clock_offset_us)
+        return fn(tx)
 
     def _read_now(self, tx: Tx) -> int:
         return postgresql_now(tx) + self.clock_offset_us
