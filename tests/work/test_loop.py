@@ -6,6 +6,7 @@ from tenure.ids import WorkId
 from tenure.kernel.commands import Succeeded
 from tenure.store import nodes
 from tenure.telemetry.events import Event
+from tenure.work.drain import Draining
 from tenure.work.kinds import Guard, Prepared, Ran
 from tenure.work.pauses import Point
 from tests.work.rig import (
@@ -282,3 +283,19 @@ async def test_a_suspect_that_waited_for_others_has_its_whole_deadline_in_the_st
     assert abs(row.deadline_at - (held.claimed.work.deadline_at or 0)) < 100_000
     suspect.opened.set()
     await rig.until_state(work, "succeeded")
+
+
+async def test_a_drain_whose_news_nobody_takes_drains_all_the_same(rig: Rig) -> None:
+    kind = Probe()
+    gate = kind.hold("m")
+    member = await rig.member(kind)
+    (work,) = await rig.submit(await rig.lane(), "m")
+    await gate.wait_entered()
+
+    def told(_: Draining) -> None:
+        gate.opened.set()
+        raise BrokenPipeError
+
+    member.drained = await member.drain.run(told=told)
+    assert (await rig.row(work)).state == "succeeded"
+    assert member.drained.finished == 1

@@ -112,7 +112,10 @@ class Drain:
         )
         self._events.tell(Event.DRAINING, **asdict(plan))
         if told is not None:
-            told(plan)
+            try:
+                told(plan)
+            except Exception as error:  # noqa: BLE001 - a closed pipe ends no drain
+                self._failed("drain.told", error)
         tasks = Tasks(self._failed)
         tasks.start(self._node.drain(), name="drain.mark")
         await self._loop.wait_for(lambda: self._hurried or self._loop.idle, budget)

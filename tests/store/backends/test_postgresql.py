@@ -436,7 +436,10 @@ async def test_a_wrong_statement_is_no_unavailability(
         await postgres_backend.write(lambda tx: tx.run("DELETE FROM nothing_here"))
 
 
-@pytest.mark.parametrize("state", sorted(module._UNAVAILABLE - {"25006"}))
+@pytest.mark.parametrize(
+    "state",
+    [*sorted(module._UNAVAILABLE - {"25006"}), "53000", "53100", "53400", "58030"],
+)
 async def test_what_the_server_cannot_do_now_is_unavailable(
     state: str, postgres_backend: Backend
 ) -> None:

@@ -62,10 +62,6 @@ _RETRYABLE: Final = frozenset(
 _UNAVAILABLE: Final = frozenset(
     {
         "25006",  # read_only_sql_transaction: a standby, or a server set read-only
-        "53000",  # insufficient_resources
-        "53100",  # disk_full
-        "53200",  # out_of_memory
-        "53300",  # too_many_connections
         "57014",  # query_canceled: statement_timeout
         "57P01",  # admin_shutdown
         "57P02",  # crash_shutdown
@@ -73,6 +69,12 @@ _UNAVAILABLE: Final = frozenset(
         "57P05",  # idle_session_timeout
         "25P03",  # idle_in_transaction_session_timeout
         "25P04",  # transaction_timeout
+    }
+)
+_UNAVAILABLE_CLASSES: Final = frozenset(
+    {
+        "53",  # insufficient resources: disk full, out of memory, too many connections
+        "58",  # system error: the server's disk fails
     }
 )
 _FAULTS: Final = (DBAPIError, OSError, TimeoutError)
@@ -434,6 +436,7 @@ def _translate(error: DBAPIError, *, connecting: bool = False) -> NoReturn:
     state = _sqlstate(error)
     if state in _RETRYABLE:
         raise RowsLocked("a row is locked by somebody else") from error
-    if connecting or state in _UNAVAILABLE or error.connection_invalidated:
+    unavailable = state in _UNAVAILABLE or (state or "")[:2] in _UNAVAILABLE_CLASSES
+    if connecting or unavailable or error.connection_invalidated:
         raise DatabaseUnavailable(f"the database cannot now: {error.orig}") from error
     raise error
