@@ -262,9 +262,8 @@ def _lane_holds(row: Any, about: Surroundings) -> Waits | None:
     return None
 
 
-def _deliveries(
-    tx: Tx, message: str, work: str | None, *, sending: bool
-) -> tuple[ExplainedDelivery, ...]:
+def _standing(tx: Tx, message: str, work: str | None) -> Sequence[Any]:
+    """Return each delivery's work row with what stands around it."""
     holder = schema.node
     stmt = (
         sa.select(
@@ -293,7 +292,13 @@ def _deliveries(
     )
     if work is not None:
         stmt = stmt.where(_D.c.work == work)
-    found = tx.all(stmt)
+    return tx.all(stmt)
+
+
+def _deliveries(
+    tx: Tx, message: str, work: str | None, *, sending: bool
+) -> tuple[ExplainedDelivery, ...]:
+    found = _standing(tx, message, work)
     attempts = _attempts(tx, [row.id for row in found])
     capable = _capable(tx)
     running = _running(tx, {row.lane for row in found if row.concurrency is not None})

@@ -223,7 +223,7 @@ async def _failed(
         method=scope["method"],
         path=scope["path"],
         # As text: a renderer that shows local variables would show keys and payloads.
-        traceback="".join(traceback.format_exception(error)),
+        exception="".join(traceback.format_exception(error)).rstrip(),
     )
     if not reply.begun:
         await reply.answer(internal_answer(request_id))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Log", "configure", "logger"]
 
-_LAST: Final = ("exception", "traceback")
-"""Fields of many lines, which stand below the one line of an event."""
+_LAST: Final = "exception"
+"""The field of many lines, which stands below the one line of an event."""
 
 
 class Log(Protocol):
@@ -57,8 +57,8 @@ def logger(name: str) -> Log:
 
 
 def _plain_text(event: str, fields: Mapping[str, object]) -> str:
-    short = [f"{name}={fields[name]!r}" for name in fields if name not in _LAST]
-    long = [str(fields[name]).rstrip() for name in _LAST if name in fields]
+    short = [f"{name}={fields[name]!r}" for name in fields if name != _LAST]
+    long = [str(fields[_LAST])] if _LAST in fields else []
     return "\n".join([" ".join([event, *short]), *long])
 
 
