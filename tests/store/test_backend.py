@@ -244,3 +244,17 @@ async def test_opening_where_nobody_answers_says_so_and_leaves_nothing(
         await open_backend(url)
     assert "hush" not in str(failed.value)
     assert str(unused_tcp_port) in str(failed.value)
+
+
+async def test_an_error_does_not_show_the_values_of_its_statement(
+    make_backend: MakeBackend,
+) -> None:
+    backend = await make_backend()
+
+    def broken(tx: Tx) -> None:
+        tx.run("UPDATE nowhere SET x = :secret", {"secret": "hunter2"})
+
+    with pytest.raises(DBAPIError) as caught:
+        await backend.write(broken)
+    assert "nowhere" in str(caught.value)
+    assert "hunter2" not in str(caught.value)

@@ -353,6 +353,7 @@ def _engine(
     )
     return create_async_engine(
         url.set(query=query),
+        hide_parameters=True,  # errors are logged: no payloads, no secrets in them
         isolation_level="READ COMMITTED",
         connect_args=arguments,
         **pool,

@@ -237,6 +237,7 @@ def _engine(
 ) -> Engine:
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)),
+        hide_parameters=True,  # errors are logged: no payloads, no secrets in them
         poolclass=QueuePool,
         pool_size=connections,
         max_overflow=0,
