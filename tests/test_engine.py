@@ -185,3 +185,19 @@ async def test_stopping_says_both_budgets_and_closes_the_node_last(
             lambda tx: tx.all("SELECT state, closed_why FROM node")
         )
     assert [tuple(row) for row in rows] == [("closed", "drained")]
+
+
+async def test_a_key_ring_that_is_gone_is_named_and_not_replaced(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(database_url=f"sqlite:///{tmp_path / 'new.db'}")
+    async with Engine(settings, works=False):
+        pass
+    ring = tmp_path / "new.db.keys"
+    ring.rename(tmp_path / "kept")
+    with pytest.raises(WrongKeyRing, match=r"new\.db\.keys is missing"):
+        await Engine(settings, works=False).start()
+    assert not ring.exists()
+    (tmp_path / "kept").rename(ring)
+    async with Engine(settings, works=False):
+        pass

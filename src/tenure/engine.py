@@ -31,7 +31,12 @@ from tenure.outbox.model import OutboxSettings
 from tenure.outbox.outbox import Outbox
 from tenure.spawn import Tasks
 from tenure.store.backend import Backend, BackendSettings, open_backend
-from tenure.store.identity import Mismatch, check_identity, claim_setting
+from tenure.store.identity import (
+    Mismatch,
+    check_identity,
+    claim_setting,
+    read_setting,
+)
 from tenure.telemetry.events import Event, Events
 from tenure.work.drain import Drain
 from tenure.work.kinds import seal
@@ -301,12 +306,13 @@ async def key_ring(settings: Settings, backend: Backend) -> KeyRing:
     """Return the ring that opens this database's secrets.
 
     Keys not given are read from ``<database>.keys`` beside a SQLite file, which is made
-    when it is missing. Raises ConfigInvalid on PostgreSQL without keys, WrongKeyRing
-    when the database was sealed with other keys.
+    at the database's first start. Raises ConfigInvalid on PostgreSQL without keys,
+    WrongKeyRing when the database was sealed with other keys or the file is gone.
     """
     keys = tuple(key.get_secret_value() for key in settings.secret_keys)
     if not keys:
-        keys = await asyncio.to_thread(_keys_beside, backend)
+        kept = await backend.read(partial(read_setting, name=_RING))
+        keys = await asyncio.to_thread(_keys_beside, backend, fresh=kept is None)
     ring = KeyRing(keys)
     check = await backend.write(
         partial(claim_setting, name=_RING, value=ring.check_value())
@@ -319,7 +325,7 @@ async def key_ring(settings: Settings, backend: Backend) -> KeyRing:
     return ring
 
 
-def _keys_beside(backend: Backend) -> tuple[str, ...]:
+def _keys_beside(backend: Backend, *, fresh: bool) -> tuple[str, ...]:
     if backend.dialect != "sqlite" or backend.url.database is None:
         raise ConfigInvalid(
             "TENURE_SECRET_KEYS is not set, and several machines must share one ring:"
@@ -328,6 +334,13 @@ def _keys_beside(backend: Backend) -> tuple[str, ...]:
     database = Path(backend.url.database).absolute()
     path = database.with_name(f"{database.name}.keys")
     if not path.exists():
+        if (
+            not fresh
+        ):  # a new ring beside sealed secrets would only hide what is missing
+            raise WrongKeyRing(
+                f"the key ring {path.name} is missing beside {database.name}, whose"
+                " secrets it opens: put it back, or give its keys as TENURE_SECRET_KEYS"
+            )
         draft = path.with_name(f"{path.name}.{token(8)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
