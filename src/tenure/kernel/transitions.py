@@ -15,7 +15,7 @@ every instant are microseconds since the Unix epoch, UTC.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from tenure.ids import AttemptId, NodeId
 from tenure.kernel.commands import (
@@ -40,6 +40,9 @@ from tenure.kernel.states import (
     Work,
 )
 from tenure.limits import QUARANTINE_LOSSES, SUSPECT_LOSSES
+
+OUTCOME_UNKNOWN: Final = "outcome unknown"
+"""Why a row of an at-most-once lane is dead although it may have been done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,16 +118,23 @@ def settle(
     *,
     late_success: bool,
     order: Order | None = None,
+    at_most_once: bool = False,
 ) -> Change:
     """Decide what a holder's answer does to the row.
 
     `earlier` is the attempt row of this very claim when one exists (it was lost, or it
     was settled before). A claim that matches changes the row; one that does not is
     evidence at most, with the one exception that a lost claim's success is never wasted.
+    What was cut after it had begun is not done again where `at_most_once` forbids it.
     """
     if not holds(work, said.claim, said.node):
         return _settle_superseded(work, said, earlier, now, late_success=late_success)
-    after = _after_result(work, said.result, now)
+    result = said.result
+    if at_most_once and isinstance(result, Cut) and said.begun_at is not None:
+        result = Failed(
+            retry_at=None, charged=False, counts_try=False, reason=OUTCOME_UNKNOWN
+        )
+    after = _after_result(work, result, now)
     passes = _passes_head(after, order)
     if work.state is State.CLAIMED:
         evidence = _attempt(
@@ -246,7 +256,7 @@ def _after_loss(work: Work, loss: Loss, now: int) -> Work:
     if work.success_claim is not None:
         return ended(work, State.SUCCEEDED, now, "an earlier attempt succeeded")
     if loss.at_most_once:
-        dead = ended(work, State.DEAD, now, "outcome unknown")
+        dead = ended(work, State.DEAD, now, OUTCOME_UNKNOWN)
         return replace(dead, claimed_by=work.claimed_by)
     if not loss.charged:
         return ready_at(work, now, now, loss.reason)

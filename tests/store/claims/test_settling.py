@@ -293,3 +293,23 @@ async def test_a_kind_sees_the_row_before_and_after(yard: Yard):
     assert (item.after.state, item.after.failures) == (State.DEAD, 1)
     assert item.settlement.evidence == "response"
     assert [item.answer for item in kind.evident] == [Answer.APPLIED]
+
+
+@pytest.mark.parametrize(
+    ("once", "begun", "state"),
+    [(True, 1, State.DEAD), (True, None, State.READY), (False, 1, State.READY)],
+)
+async def test_what_was_cut_after_it_had_begun_is_not_done_again_at_most_once(
+    yard: Yard, once: bool, begun: int | None, state: State
+):
+    lane = await yard.lane(at_most_once=once)
+    await yard.submit(lane)
+    (one,) = await yard.claim(await yard.walker())
+    said = replace(answer(one, Cut()), begun_at=begun)
+    assert await yard.settle(said) == [Answer.APPLIED]
+    row = await yard.row(one.work.id)
+    assert (row.state, row.failures, row.losses) == (state, 0, 0)
+    if state is State.DEAD:
+        assert row.reason == "outcome unknown"
+    (attempt,) = await yard.attempts(one.work.id)
+    assert (attempt.outcome, attempt.state_after) == (AttemptOutcome.CUT, state)

@@ -8,13 +8,13 @@ cleared and is told so; a superseded one finds a higher number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tenure.errors import InvariantViolated
-from tenure.ids import WorkId
+from tenure.ids import LaneId, WorkId
 from tenure.kernel import transitions
-from tenure.kernel.commands import Answer, Settlement
+from tenure.kernel.commands import Answer, Cut, Settlement
 from tenure.kernel.states import Attempt, State, Work
 from tenure.kernel.transitions import Change
 from tenure.store.claims import ordering, rows
@@ -63,6 +63,9 @@ def _settle_turn(
     ordering.lock_heads(tx, queues)
     locked = rows.lock(tx, [item.work for _, item in turn])
     earlier = _earlier(tx, [item for _, item in turn], locked)
+    once = _at_most_once(
+        tx, {item.lane for _, item in turn if isinstance(item.result, Cut)}
+    )
     answers: list[tuple[int, Answer]] = []
     decided: list[tuple[Work, Change]] = []
     settled: list[Settled] = []
@@ -78,6 +81,7 @@ def _settle_turn(
             tx.now,
             late_success=_kind(kinds, item.kind).late_success,
             order=orders.get(before.lane) if before.order_key is not None else None,
+            at_most_once=before.lane in once,
         )
         answers.append((at, change.answer))
         decided.append((before, change))
@@ -101,6 +105,18 @@ def _settle_turn(
     rows.write_changes(tx, decided)
     _perform(tx, settled, kinds)
     return answers
+
+
+def _at_most_once(tx: Tx, lanes: Collection[LaneId]) -> set[LaneId]:
+    """Return those lanes whose work is never done a second time."""
+    if not lanes:
+        return set()
+    asked, params = tx.rows("b", {"id": "bigint"}, [(lane,) for lane in sorted(lanes)])
+    found = tx.all(
+        f"SELECT l.id FROM {asked} JOIN lane l ON l.id = b.id WHERE l.at_most_once",
+        params,
+    )
+    return {row[0] for row in found}
 
 
 def _earlier(
