@@ -326,3 +326,64 @@ async def test_a_trailing_slash_is_the_same_route(client: httpx.AsyncClient, roo
     body = json.dumps({"eventType": "a", "payload": {}})
     assert (await client.post(f"{root}/", content=body)).status_code == 202
     assert (await client.get("/api/v1/app/")).status_code == 200
+
+
+STRICT = {
+    "1": {"type": "object", "required": ["old"]},
+    "2": {
+        "type": "object",
+        "required": ["amount"],
+        "properties": {"amount": {"type": "integer"}},
+    },
+}
+
+
+@pytest.mark.parametrize("service_dialect", ["sqlite", "postgresql"])
+async def test_a_payload_is_held_to_the_schema_when_its_event_type_enforces_it(
+    client: httpx.AsyncClient, app: str
+):
+    one = "/api/v1/event-type/invoice.paid"
+    path = f"/api/v1/app/{app}/msg"
+    made = await client.post(
+        "/api/v1/event-type",
+        json={"name": "invoice.paid", "description": "", "schemas": STRICT},
+    )
+    assert made.json()["tenure"] == {"schemaCheck": "off"}
+
+    async def send(payload: object, key: str | None = None) -> httpx.Response:
+        headers = {} if key is None else {"idempotency-key": key}
+        body = {"eventType": "invoice.paid", "payload": payload}
+        return await client.post(path, json=body, headers=headers)
+
+    bad = {"amount": "4711-secret"}
+    assert (await send(bad, "before")).status_code == 202
+    for check, status in (("warn", 202), ("enforce", 422)):
+        patched = await client.patch(one, json={"tenure": {"schemaCheck": check}})
+        assert patched.status_code == 200, patched.text
+        assert (await send(bad)).status_code == status
+        assert (await send({"amount": 1})).status_code == 202
+    refused = await send(bad)
+    (fault,) = refused.json()["detail"]
+    assert fault["loc"] == ["body", "payload", "amount"]
+    assert fault["type"] == "value_error.schema"
+    assert "4711" not in refused.text
+    raw = {
+        "eventType": "invoice.paid",
+        "payload": {},
+        "transformationsParams": {"rawPayload": "<amount/>"},
+    }
+    assert (await client.post(path, json=raw)).status_code == 422
+    large = {"amount": 1, "more": ["x" * 100] * 1000}
+    assert (await send(large)).status_code == 202
+    assert (await send({**large, "amount": None})).status_code == 422
+    # An answer that was given stays, and a refusal burns no key.
+    assert (await send(bad, "before")).status_code == 202
+    assert (await send(bad, "after")).status_code == 422
+    assert (await send({"amount": 2}, "after")).status_code == 202
+    # A client that does not know the setting leaves it as it is.
+    put = await client.put(one, json={"description": "", "schemas": STRICT})
+    assert put.json()["tenure"] == {"schemaCheck": "enforce"}
+    wrong = await client.patch(one, json={"tenure": {"schemaCheck": "maybe"}})
+    assert wrong.status_code == 422
+    assert (await client.delete(one)).status_code == 204
+    assert (await send(bad)).status_code == 202

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from tenure.errors import TenureError
 from tenure.ids import new_message_id
+from tenure.outbox.judging import SchemaJudge
+from tenure.outbox.ledger import remembering
 from tenure.outbox.ledger.accepting import AcceptItem, Answer, accept_batch
 from tenure.outbox.routes import Routes
 from tenure.store.batching import Batcher
@@ -14,6 +16,7 @@ from tenure.store.batching import Batcher
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tenure.clock import Clock
     from tenure.ids import TenantId
     from tenure.outbox.model import Accepted, Idempotency, NewMessage, OutboxSettings
     from tenure.store.backend import Backend
@@ -25,18 +28,20 @@ class Acceptor:
     `committed` is called after each commit: it may have made work due here.
     """
 
-    __slots__ = ("_backend", "_batcher", "_committed", "_routes", "_settings")
+    __slots__ = ("_backend", "_batcher", "_committed", "_routes", "_settings", "judge")
 
     def __init__(
         self,
         backend: Backend,
         settings: OutboxSettings,
         committed: Callable[[], None],
+        clock: Clock,
     ) -> None:
         self._backend: Final = backend
         self._settings: Final = settings
         self._committed: Final = committed
         self._routes: Final = Routes()
+        self.judge: Final = SchemaJudge(backend, clock)
         self._batcher: Final[Batcher[AcceptItem, Answer]] = Batcher(
             self._accept_all,
             key=lambda item: f"{item.tenant} {item.app_ref} {item.id}",
@@ -59,6 +64,10 @@ class Acceptor:
         idempotency: Idempotency | None,
     ) -> Accepted:
         """Return the answer to one message, after its commit; raises its refusal."""
+        if len(message.body) <= self._settings.payload_max_bytes:
+            misfit = await self.judge.misfit(tenant, message)
+            if misfit is not None and not await self._answered(tenant, idempotency):
+                raise misfit
         item = AcceptItem(
             tenant=tenant,
             app_ref=app_ref,
@@ -70,6 +79,14 @@ class Acceptor:
         if isinstance(answer, TenureError):
             raise answer
         return answer
+
+    async def _answered(self, tenant: TenantId, used: Idempotency | None) -> bool:
+        """Tell whether the key's first use was accepted, by a former rule."""
+        if used is None:
+            return False
+        return await self._backend.read(
+            partial(remembering.is_held, tenant=tenant, key=used.key)
+        )
 
     async def _accept_all(self, items: list[AcceptItem]) -> list[Answer]:
         batch = await self._backend.write(

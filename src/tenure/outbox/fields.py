@@ -25,6 +25,7 @@ from tenure.limits import (
     UID_MAX,
 )
 
+_MASK: Final = "the value"  # in place of what a payload holds, in every message
 _TOKEN: Final = re.compile(r"[a-zA-Z0-9\-_.]+")
 # U+0000-0008 as in the Svix API; NUL fits no PostgreSQL text.
 _NAME_CONTROLS: Final = re.compile(r"[\x00-\x08]")
@@ -163,8 +164,8 @@ def compile_schema(schema: object) -> jsonschema_rs.Validator:
         )
     try:
         if isinstance(known, dict) and "$schema" in known:
-            return jsonschema_rs.validator_for(known, offline=True)
-        return jsonschema_rs.Draft7Validator(known, offline=True)
+            return jsonschema_rs.validator_for(known, offline=True, mask=_MASK)
+        return jsonschema_rs.Draft7Validator(known, offline=True, mask=_MASK)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"not a usable JSON Schema: {reason}") from None

@@ -50,6 +50,14 @@ class Order(StrEnum):
     DESCENDING = "descending"
 
 
+class SchemaCheck(StrEnum):
+    """What becomes of a message whose payload misses its event type's schema."""
+
+    OFF = "off"
+    WARN = "warn"
+    ENFORCE = "enforce"
+
+
 class AttemptStatus(IntEnum):
     """How a delivery or attempt stands, with the numbers of the Svix API."""
 
@@ -301,7 +309,7 @@ class EndpointStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTypeIn:
-    """An event type to create, or to put in the place of an existing one."""
+    """An event type to create or put in place; `schema_check` None = as it is, or off."""
 
     name: str
     description: str
@@ -310,6 +318,7 @@ class EventTypeIn:
     schemas: Mapping[str, object] | None = None
     feature_flags: Sequence[str] | None = None
     group_name: str | None = None
+    schema_check: SchemaCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +331,7 @@ class EventTypePatch:
     schemas: Mapping[str, object] | UnsetType | None = UNSET
     feature_flags: Sequence[str] | UnsetType | None = UNSET
     group_name: str | UnsetType | None = UNSET
+    schema_check: SchemaCheck | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +345,7 @@ class EventType:
     schemas: Mapping[str, object] | None
     feature_flags: tuple[str, ...] | None
     group_name: str | None
+    schema_check: SchemaCheck
     created_at: int
     updated_at: int
 

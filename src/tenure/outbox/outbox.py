@@ -103,7 +103,7 @@ class Outbox:
             None if bootstrap_key is None else keys.hash_token(bootstrap_key)
         )
         self._door: Final = Door(backend, keep_seconds=settings.idempotency_seconds)
-        self._acceptor: Final = Acceptor(backend, settings, self._wake)
+        self._acceptor: Final = Acceptor(backend, settings, self._wake, clock)
 
     def start(self) -> None:
         """Begin to accept messages on this event loop."""
@@ -421,9 +421,10 @@ class Outbox:
     ) -> Written[EventType]:
         """Create an event type; an archived one is revived."""
         do = partial(eventtypes.create_event_type, tenant=tenant, given=given)
-        return await self._door.once(
+        made = await self._door.once(
             tenant, idempotency, "event_type.create", do, EventType
         )
+        return self._acceptor.judge.changed(made)
 
     async def get_event_type(self, tenant: TenantId, name: str) -> EventType:
         """Return an event type, archived or not."""
@@ -448,20 +449,26 @@ class Outbox:
         self, tenant: TenantId, name: str, given: EventTypeIn
     ) -> Written[EventType]:
         """Put an event type in the place of the one named, or create it."""
-        return await self._door.write(eventtypes.put_event_type, tenant, name, given)
+        return self._acceptor.judge.changed(
+            await self._door.write(eventtypes.put_event_type, tenant, name, given)
+        )
 
     async def patch_event_type(
         self, tenant: TenantId, name: str, patch: EventTypePatch
     ) -> EventType:
         """Change some fields of an event type."""
-        return await self._door.write(eventtypes.patch_event_type, tenant, name, patch)
+        return self._acceptor.judge.changed(
+            await self._door.write(eventtypes.patch_event_type, tenant, name, patch)
+        )
 
     async def delete_event_type(
         self, tenant: TenantId, name: str, *, expunge: bool = False
     ) -> None:
         """Archive an event type; `expunge` removes it."""
-        await self._door.write(
-            eventtypes.delete_event_type, tenant, name, expunge=expunge
+        return self._acceptor.judge.changed(
+            await self._door.write(
+                eventtypes.delete_event_type, tenant, name, expunge=expunge
+            )
         )
 
     async def list_attempts_by_endpoint(

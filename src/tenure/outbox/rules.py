@@ -299,6 +299,7 @@ def patched_event_type(stored: EventType, patch: EventTypePatch) -> EventTypeIn:
         schemas=_or(patch.schemas, stored.schemas),
         feature_flags=_or(patch.feature_flags, stored.feature_flags),
         group_name=_or(patch.group_name, stored.group_name),
+        schema_check=_or(patch.schema_check, stored.schema_check),
     )
 
 

@@ -113,6 +113,7 @@ event_type = Table(
     Column("schemas", Text),
     Column("feature_flags", Text),
     Column("group_name", Text),
+    Column("schema_check", Text, nullable=False, server_default=text("'off'")),
     instant("created_at", nullable=False),
     instant("updated_at", nullable=False),
     PrimaryKeyConstraint("tenant", "name"),

@@ -125,6 +125,12 @@ class EndpointStatsOut(Out):
     canceled: int
 
 
+class EventTypeSettingsOut(Out):
+    """An event type's settings beyond the Svix API."""
+
+    schema_check: Literal["off", "warn", "enforce"]
+
+
 class EventTypeOut(Out):
     """An event type."""
 
@@ -136,6 +142,7 @@ class EventTypeOut(Out):
     feature_flag: str | None = None
     feature_flags: list[str] | None = None
     group_name: str | None = None
+    tenure: EventTypeSettingsOut
     created_at: datetime
     updated_at: datetime
 

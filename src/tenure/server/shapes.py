@@ -147,6 +147,7 @@ def event_type_out(item: EventType, *, with_content: bool = True) -> Json:
         "featureFlag": flags[0] if flags else None,
         "featureFlags": flags,
         "groupName": item.group_name,
+        "tenure": {"schemaCheck": str(item.schema_check)},
         "createdAt": to_rfc3339(item.created_at),
         "updatedAt": to_rfc3339(item.updated_at),
     }

@@ -350,6 +350,16 @@ class EndpointSecretRotateIn(In):
         )
 
 
+class EventTypeSettingsIn(In):
+    """What Tenure offers for an event type beyond the Svix API."""
+
+    schema_check: Literal["off", "warn", "enforce"] = "off"
+
+    def value(self) -> model.SchemaCheck:
+        """Return it as the outbox takes it."""
+        return model.SchemaCheck(self.schema_check)
+
+
 class _Flagged(In):
     @model_validator(mode="before")
     @classmethod
@@ -370,6 +380,7 @@ class EventTypeUpdate(_Flagged):
     schemas: Schemas | None = None
     feature_flags: Flags | None = None
     group_name: EventTypeName | None = None
+    tenure: EventTypeSettingsIn | None = None
 
     def named(self, name: str) -> model.EventTypeIn:
         """Return it as the outbox takes it."""
@@ -381,6 +392,7 @@ class EventTypeUpdate(_Flagged):
             schemas=self.schemas,
             feature_flags=self.feature_flags,
             group_name=self.group_name,
+            schema_check=None if self.tenure is None else self.tenure.value(),
         )
 
 
@@ -403,10 +415,12 @@ class EventTypePatch(_Flagged):
     schemas: Schemas | None = None
     feature_flags: Flags | None = None
     group_name: EventTypeName | None = None
+    tenure: EventTypeSettingsIn | None = None
 
     def value(self) -> model.EventTypePatch:
         """Return it as the outbox takes it."""
         return model.EventTypePatch(
+            schema_check=UNSET if self.tenure is None else self.tenure.value(),
             **unset_or(
                 self,
                 "description",
@@ -415,7 +429,7 @@ class EventTypePatch(_Flagged):
                 "schemas",
                 "feature_flags",
                 "group_name",
-            )
+            ),
         )
 
 

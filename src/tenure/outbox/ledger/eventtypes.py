@@ -16,6 +16,7 @@ from tenure.outbox.model import (
     EventTypePatch,
     Page,
     PageIn,
+    SchemaCheck,
     Written,
 )
 from tenure.outbox.rules import (
@@ -67,6 +68,31 @@ def find_event_type(
     if found is None:
         raise NotFound(f"event type {name[:100]!r} was not found")
     return rows.as_event_type(found)
+
+
+def schema_in_force(
+    tx: Tx, tenant: TenantId, name: str
+) -> tuple[SchemaCheck, object | None]:
+    """Return what an event type asks of payloads: its highest version, or None.
+
+    An unknown or archived event type asks nothing.
+    """
+    off = (SchemaCheck.OFF, None)
+    if not findable(name):
+        return off
+    try:
+        found = find_event_type(tx, tenant, name)
+    except NotFound:
+        return off
+    if found.archived or found.schema_check is SchemaCheck.OFF or not found.schemas:
+        return off
+    return found.schema_check, found.schemas[max(found.schemas, key=_version)]
+
+
+def _version(name: str) -> tuple[bool, int, str]:
+    """Order versions as people count them: 9, 10, and words after numbers."""
+    number = name.isdigit()
+    return not number, int(name) if number else 0, name
 
 
 def list_event_types(
@@ -151,6 +177,7 @@ def _update(tenant: TenantId, name: str) -> sa.Update:
 
 
 def _values(given: EventTypeIn, now: int) -> dict[str, Any]:
+    kept = given.schema_check
     return {
         "description": given.description,
         "archived": given.archived,
@@ -159,4 +186,5 @@ def _values(given: EventTypeIn, now: int) -> dict[str, Any]:
         "feature_flags": rows.dump_set(given.feature_flags),
         "group_name": given.group_name,
         "updated_at": now,
+        **({} if kept is None else {"schema_check": str(kept)}),
     }

@@ -158,6 +158,16 @@ def check_same(held: Held, use: Use) -> None:
         )
 
 
+def is_held(tx: Tx, tenant: TenantId, key: str) -> bool:
+    """Tell whether a key was used and still counts."""
+    found = tx.first(
+        "SELECT 1 FROM idempotency WHERE tenant = :tenant AND key = :key"
+        " AND expires_at > :now",
+        {"tenant": tenant, "key": key, "now": tx.now},
+    )
+    return found is not None
+
+
 def expire(tx: Tx, limit: int) -> int:
     """Remove up to `limit` keys past their time; return how many."""
     return tx.run(

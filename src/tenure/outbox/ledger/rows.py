@@ -22,6 +22,7 @@ from tenure.outbox.model import (
     EndpointSettings,
     EventType,
     Message,
+    SchemaCheck,
 )
 from tenure.outbox.rules import shown_url
 
@@ -126,6 +127,7 @@ def as_event_type(row: sa.Row[Any]) -> EventType:
         schemas=None if row.schemas is None else _OBJECT.decode(row.schemas),
         feature_flags=texts(row.feature_flags),
         group_name=row.group_name,
+        schema_check=SchemaCheck(row.schema_check),
         created_at=row.created_at,
         updated_at=row.updated_at,
     )

@@ -161,6 +161,12 @@ def _event_type() -> None:
         sa.Column("schemas", sa.Text(), nullable=True),
         sa.Column("feature_flags", sa.Text(), nullable=True),
         sa.Column("group_name", sa.Text(), nullable=True),
+        sa.Column(
+            "schema_check",
+            sa.Text(),
+            server_default=sa.text("'off'"),
+            nullable=False,
+        ),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "name", name=op.f("pk_event_type")),

@@ -44,7 +44,7 @@ class Stoppable:
         text = await asyncio.to_thread(lock.read_text)
         os.kill(int(text.splitlines()[0]), signal.SIGQUIT)
         async with asyncio.timeout(20):
-            while await asyncio.to_thread(lock.exists):  # noqa: ASYNC110 -- another process's fact
+            while await asyncio.to_thread(lock.exists):
                 await asyncio.sleep(0.02)
 
     async def start(self) -> None:
