@@ -13,6 +13,7 @@ def test_an_explanation_says_what_came_back_and_when_it_goes_on(
     assert f"to {sent['endpoint']}" in done.out
     assert "attempt 1" in done.out
     assert "status 500" in done.out
+    assert "failed  status 500  next" in done.out
     assert "rule: " in done.out
 
 

@@ -65,10 +65,13 @@ def show(screen: Screen, found: Any) -> None:
 def _attempt(attempt: Any) -> str:
     status = attempt["statusCode"]
     came = f"status {status}" if status else attempt["cause"] or ""
+    reason = attempt["reason"] or ""
+    if reason in {came, f"status_{status}"}:
+        reason = ""
     parts = (
         f"{attempt['number']}  {when(attempt['timestamp'])}  {attempt['outcome']}",
         came,
-        attempt["reason"] or "",
+        reason,
         f"next {when(attempt['nextAttempt'])}" if attempt["nextAttempt"] else "",
     )
     return "  ".join(part for part in parts if part)
