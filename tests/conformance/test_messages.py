@@ -387,3 +387,19 @@ async def test_a_payload_is_held_to_the_schema_when_its_event_type_enforces_it(
     assert wrong.status_code == 422
     assert (await client.delete(one)).status_code == 204
     assert (await send(bad)).status_code == 202
+
+
+@pytest.mark.parametrize("service_dialect", ["sqlite", "postgresql"])
+async def test_052_a_refused_message_leaves_no_application_behind(
+    client: httpx.AsyncClient, app: str
+):
+    once = {"idempotency-key": "k"}
+    body: dict[str, object] = {"eventType": "et", "payload": {}}
+    path = f"/api/v1/app/{app}/msg"
+    assert (await client.post(path, json=body, headers=once)).status_code == 202
+    body |= {"application": {"name": "A", "uid": "fresh"}}
+    refused = await client.post("/api/v1/app/fresh/msg", json=body, headers=once)
+    assert refused.status_code == 409
+    assert (await client.get("/api/v1/app/fresh")).status_code == 404
+    made = await client.post("/api/v1/app/fresh/msg", json=body)
+    assert made.status_code == 202

@@ -87,6 +87,7 @@ class _Case:
     message: NewMessage
     answer: Answer | None = None
     app: Application | None = None
+    created: bool = False  # the application came with this message
     use: remembering.Use | None = None
     matched: list[Route] = field(default_factory=list[Route])
     reasons: dict[str, str] | None = None
@@ -115,6 +116,7 @@ def accept_batch(
         if case.answer is None:
             raise InvariantViolated("a batch holds more equal keys than rounds")
         answers.append(case.answer)
+    _drop_unused(tx, cases)
     return Batch(answers=answers, routes=tuple(found.values()))
 
 
@@ -171,7 +173,16 @@ def _make_inline(tx: Tx, case: _Case) -> None:
     except TenureError as error:
         case.answer = error
     else:
-        case.app = made.value
+        case.app, case.created = made.value, made.created
+
+
+def _drop_unused(tx: Tx, cases: Sequence[_Case]) -> None:
+    """Leave no application behind whose every message was refused."""
+    made = {_app(case).id for case in cases if case.created}
+    used = {_app(case).id for case in cases if isinstance(case.answer, Accepted)}
+    if made - used:
+        t = tables.application
+        tx.run(sa.delete(t).where(t.c.id.in_(sorted(made - used))))
 
 
 def _split_round(cases: Sequence[_Case]) -> tuple[list[_Case], list[_Case]]:
