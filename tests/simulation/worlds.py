@@ -268,7 +268,12 @@ class MemoryWorld:
         held = transitions.holds(work, given.claim, given.node)
         if work.state is not State.CLAIMED or not held:
             return False
-        self._put(replace(work, alone=True))
+        assert work.claimed_at is not None
+        assert work.deadline_at is not None
+        deadline_at = self.now + work.deadline_at - work.claimed_at
+        self._put(
+            replace(work, alone=True, claimed_at=self.now, deadline_at=deadline_at)
+        )
         return True
 
     def sweep(self) -> set[WorkId]:
