@@ -53,3 +53,20 @@ def test_postgresql_needs_a_key_ring():
     done = tenure("config", "check", "--database-url", "postgresql://nobody@x/y")
     assert done.code == 2
     assert "TENURE_SECRET_KEYS is not set" in done.err
+
+
+def test_a_variable_that_is_no_setting_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENURE_PROT", "9999")
+    monkeypatch.setenv("TENURE_SERVER", "http://127.0.0.1:1")
+    done = tenure("config", "check")
+    assert done.code == 0
+    assert "TENURE_PROT is set and is no setting" in done.err
+    assert "TENURE_SERVER" not in done.err
+
+
+def test_a_database_that_cannot_be_opened_says_where_it_was_named(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'no' / 'such.db'}"
+    done = tenure("serve", "--database-url", url)
+    assert done.code == 69
+    assert "such.db" in done.err
+    assert "--database-url" in done.err

@@ -20,7 +20,7 @@ import typer
 from tenure.cli import options
 from tenure.cli.access import Api, open_api
 from tenure.cli.screen import Screen
-from tenure.errors import EXIT_BROKEN, TenureError
+from tenure.errors import EXIT_BROKEN, DatabaseUnavailable, TenureError
 
 if TYPE_CHECKING:
     from tenure.config import Settings
@@ -118,6 +118,11 @@ def _run(function: Callable[..., None], shared: Mapping[str, Any], own: Any) -> 
             sys.stdout.flush()
         except TenureError as error:
             call.screen.error(error)
+            if isinstance(error, DatabaseUnavailable) and not call.given("key"):
+                call.screen.note(
+                    "`tenure config show` says which database is meant; --database-url"
+                    " or TENURE_DATABASE_URL names another"
+                )
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -287,7 +287,10 @@ def _translate(fault: BaseException | None, error: Exception) -> NoReturn:
     if code in _UNAVAILABLE:
         raise DatabaseUnavailable(f"the database cannot now: {fault}") from error
     if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
-        raise ConfigInvalid(f"the file is no sound SQLite database: {fault}") from error
+        raise ConfigInvalid(
+            f"the file is no sound SQLite database ({fault}): restore it from a backup,"
+            " or name another with TENURE_DATABASE_URL"
+        ) from error
     raise error
 
 
