@@ -49,6 +49,7 @@ async def ids(
         "attempt_id": attempt["id"],
         "event_type_name": "et1",
         "key_id": keys["id"],
+        "ref": message,
     }
 
 
