@@ -250,6 +250,8 @@ async def test_it_can_be_mounted_inside_of_another_application(service: Service)
         made = await client.post("/tenure/api/v1/app", json={"name": "A", "uid": "a"})
         sent = await client.post("/tenure/api/v1/app/a/msg", content=BODY)
         page = await client.get("/tenure/", auth=("x", BOOTSTRAP))
+        beside = await client.get("/tenureapi/v1/app")
     await running.stop()
+    assert beside.status_code == 404
     assert (made.status_code, sent.status_code, page.status_code) == (201, 202, 200)
     assert "/tenure/static/style.css" in page.text

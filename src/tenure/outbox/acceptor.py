@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tenure.errors import TenureError
 from tenure.ids import new_message_id
+from tenure.limits import DRAIN_SETTLE_SECONDS
 from tenure.outbox.judging import SchemaJudge
 from tenure.outbox.ledger import remembering
 from tenure.outbox.ledger.accepting import AcceptItem, Answer, accept_batch
@@ -53,8 +54,11 @@ class Acceptor:
         self._batcher.start()
 
     async def aclose(self) -> None:
-        """Accept nothing more; return when everything accepted is committed."""
-        await self._batcher.aclose()
+        """Accept nothing more; return when what waits is committed, or refused.
+
+        Callers whose commit a hung database has not answered in time get Draining.
+        """
+        await self._batcher.aclose(DRAIN_SETTLE_SECONDS)
 
     async def accept(
         self,

@@ -240,8 +240,8 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 def _path(scope: Scope) -> str:
     """Return the path below the mount point, without its trailing slash."""
     path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    if root and path.startswith(root):
+    root = _mount(scope)
+    if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return path.rstrip("/") or "/"
 
