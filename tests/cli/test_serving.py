@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tenure.outbox.keyring import new_key
 from tenure.testing import Reply
 from tenure.testing.receivers import Receiving
 from tests.cli.rig import (
@@ -131,7 +132,9 @@ def test_a_port_that_is_taken_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_key_ring_is_refused(tmp_path: Path):
+def test_a_key_ring_that_is_gone_or_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     with serving(tmp_path) as served:
         served.command.signal()
         served.command.ended()
@@ -141,7 +144,12 @@ def test_another_key_ring_is_refused(tmp_path: Path):
     assert "wrong_key_ring" in checked.err
     done = run(tmp_path, "serve", "--port", "0")
     assert done.code == 2
-    assert "do not open this database" in done.err
+    assert "tenure.db.keys is missing" in done.err
+    assert not (tmp_path / "tenure.db.keys").exists()
+    monkeypatch.setenv("TENURE_SECRET_KEYS", new_key())
+    other = run(tmp_path, "serve", "--port", "0")
+    assert other.code == 2
+    assert "do not open this database" in other.err
 
 
 def test_settings_come_from_flags_environment_and_file(tmp_path: Path):
