@@ -132,9 +132,7 @@ def test_a_port_that_is_taken_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_key_ring_that_is_gone_or_another_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_key_ring_that_is_gone_or_another_is_refused(tmp_path: Path):
     with serving(tmp_path) as served:
         served.command.signal()
         served.command.ended()
@@ -146,8 +144,8 @@ def test_a_key_ring_that_is_gone_or_another_is_refused(
     assert done.code == 2
     assert "tenure.db.keys is missing" in done.err
     assert not (tmp_path / "tenure.db.keys").exists()
-    monkeypatch.setenv("TENURE_SECRET_KEYS", new_key())
-    other = run(tmp_path, "serve", "--port", "0")
+    another = {"TENURE_SECRET_KEYS": new_key()}
+    other = run(tmp_path, "serve", "--port", "0", env=another)
     assert other.code == 2
     assert "do not open this database" in other.err
 
