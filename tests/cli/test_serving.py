@@ -144,8 +144,7 @@ def test_a_key_ring_that_is_gone_or_another_is_refused(tmp_path: Path):
     assert done.code == 2
     assert "tenure.db.keys is missing" in done.err
     assert not (tmp_path / "tenure.db.keys").exists()
-    another = {"TENURE_SECRET_KEYS": new_key()}
-    other = run(tmp_path, "serve", "--port", "0", env=another)
+    other = run(tmp_path, "serve", "--port", "0", TENURE_SECRET_KEYS=new_key())
     assert other.code == 2
     assert "do not open this database" in other.err
 
