@@ -42,6 +42,17 @@ pins:
 test *args:
     pytest -q -n 2 --dist worksteal "$@"
 
+# The store's tests on PostgreSQL 15, where Debian's is installed.
+oldest *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    if [ ! -x /usr/lib/postgresql/15/bin/postgres ]; then
+        echo "skipped: PostgreSQL 15 is not installed in /usr/lib/postgresql/15"
+        exit 0
+    fi
+    TENURE_TEST_POSTGRES_VERSION=15 pytest -q -n 2 --dist worksteal \
+        -k "postgres or not sqlite" tests/store tests/simulation tests/cases "$@"
+
 # Restart and kill real processes under traffic; print what was counted.
 crash *args:
     pytest -q -s -m crash tests/crash "$@"
@@ -103,7 +114,7 @@ ci:
     #!/usr/bin/env bash
     set -uo pipefail
     failed=()
-    for step in lint types imports pins test crash ablate; do
+    for step in lint types imports pins test oldest crash ablate; do
         printf '\n=== %s\n' "$step"
         start=$SECONDS
         just "$step" || failed+=("$step")

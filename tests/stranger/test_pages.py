@@ -66,8 +66,9 @@ def test_a_command_that_does_not_exist_would_be_found(
     assert unknown(words) == fault
 
 
-def test_every_test_that_the_origins_name_exists():
-    page = (ROOT / "docs" / "explanation" / "origins.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["explanation/origins.md", "internals/cases.md"])
+def test_every_test_that_a_page_names_exists(name: str):
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", page))
     source = "\n".join(
         file.read_text(encoding="utf-8")
@@ -75,4 +76,4 @@ def test_every_test_that_the_origins_name_exists():
         if file != Path(__file__)
     )
     assert len(named) > 10
-    assert {name for name in named if f"def {name}(" not in source} == set()
+    assert {test for test in named if f"def {test}(" not in source} == set()
