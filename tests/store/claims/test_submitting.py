@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from tenure.errors import InvariantViolated
 from tenure.ids import LaneId
 from tenure.kernel.states import Phase, State
 from tenure.store.claims import submit
@@ -129,3 +130,10 @@ async def test_an_unknown_lane_is_no_obstacle(yard: Yard):
     (id_,) = await yard.submit(LaneId(99 << 24 | 1))
     assert (await yard.row(id_)).phase is Phase.DUE
     assert await yard.claim(await yard.walker()) == [], "nobody serves it"
+
+
+async def test_an_ordered_row_cannot_be_submitted_asleep(yard: Yard):
+    lane = await yard.lane()
+    with pytest.raises(InvariantViolated, match="ordered"):
+        await yard.submit(lane, asleep=True, order_key="a")
+    assert await yard.do(lambda tx: tx.scalar("SELECT count(*) FROM work")) == 0

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tenure.errors import InvariantViolated
 from tenure.ids import LaneId, TenantId, WorkId
 from tenure.store import schema
 from tenure.store.claims import ordering
@@ -43,10 +44,13 @@ def submit(tx: Tx, rows: Sequence[NewWork]) -> None:
     """Insert work rows, due or later by this database's clock.
 
     Ids are the caller's, so an unknown COMMIT is asked again with the same rows.
-    Raises IntegrityError (of SQLAlchemy) when an id exists.
+    Raises IntegrityError (of SQLAlchemy) when an id exists, and InvariantViolated for a
+    row that is both asleep and ordered: the head of its line would never be woken.
     """
     if not rows:
         return
+    if any(row.asleep and row.order_key is not None for row in rows):
+        raise InvariantViolated("work in an ordered lane cannot be submitted asleep")
     places = _stand_in_line(tx, rows)
     tx.insert(
         schema.work,
