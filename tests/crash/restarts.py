@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tenure.store.backend import open_backend
+from tests.invariants import faults
 
 SETTLED_SECONDS = 60.0
 
@@ -26,6 +27,11 @@ async def wait_settled(database: str, rows: int) -> None:
         while await count(database, "state = 'succeeded'") < rows:
             await asyncio.sleep(0.2)
     assert await count(database, "state <> 'succeeded'") == 0
+    backend = await open_backend(database)
+    try:
+        assert await backend.read(faults) == []
+    finally:
+        await backend.aclose()
 
 
 async def attempts_of(database: str, where: str = "true") -> int:

@@ -19,6 +19,7 @@ from tenure.store.backend import Backend
 from tenure.store.claims import Claimed, Walker
 from tenure.store.tx import Tx
 from tenure.work.kinds import Loaded, Prepared, Ran
+from tests.invariants import faults
 from tests.outbox.http.servers import LOOPBACK, Names
 
 LOCAL = OutboxSettings(allow_networks=LOOPBACK)
@@ -162,6 +163,7 @@ async def sending(
     transport = HttpTransport(resolver=Names())
     try:
         yield await open_sender(backend, ring, transport, settings)
+        assert await backend.read(faults) == []
     finally:
         await transport.aclose()
 
