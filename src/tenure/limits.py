@@ -167,6 +167,7 @@ API_KEY_CACHE_MAX: Final = 1_000  # keys a node remembers, known and unknown one
 # --- API -------------------------------------------------------------------------------
 LIST_DEFAULT: Final = 50
 LIST_MAX: Final = 250
+LIST_BYTES: Final = 16 * MIB  # of payloads in one page; it ends early there
 REQUEST_ENVELOPE_BYTES: Final = 64 * KIB  # of a request around its payload
 REQUEST_HEADERS_BYTES: Final = 32 * KIB  # request line and header block together
 DISCARD_BYTES: Final = 16 * MIB  # read on and dropped, so that a refusal is seen

@@ -9,8 +9,9 @@ import pytest
 from tenure.clock import US
 from tenure.errors import MissingPayload, NotFound, ValidationFailed
 from tenure.ids import id_instant
+from tenure.outbox.ledger import paging
 from tenure.outbox.ledger.messages import expire_payloads
-from tenure.outbox.model import MessageFilter, PageIn
+from tenure.outbox.model import AttemptFilter, MessageFilter, PageIn
 from tenure.outbox.outbox import Outbox
 from tenure.store.backend import Backend
 from tests.outbox.world import (
@@ -158,3 +159,35 @@ async def test_the_periodic_pass_removes_expired_keys_in_batches(
     backend.clock_offset_us = 25 * 3600 * US
     assert await outbox.sweep() == 3
     assert await count(backend, "idempotency") == 0
+
+
+async def test_a_page_ends_early_where_its_payloads_grow_too_large(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = await make_app(outbox)
+    endpoint = await make_endpoint(outbox, app)
+    sizes = (10, 400, 400, 10, 2_000)
+    made = [
+        (await accept(outbox, app, body=b'{"a":"%s"}' % (b"x" * size))).message.id
+        for size in sizes
+    ]
+    made.reverse()
+    monkeypatch.setattr(paging, "LIST_BYTES", 1_000)
+    seen: list[list[str]] = []
+    cursor: str | None = None
+    done = False
+    while not done:
+        page = await outbox.list_messages(
+            ONE, app.id, PageIn(limit=4, iterator=cursor), MessageFilter()
+        )
+        seen.append([each.id for each in page.data])
+        cursor, done = page.iterator, page.done
+    assert seen == [made[:1], made[1:]]
+    bare = MessageFilter(with_content=False)
+    page = await outbox.list_messages(ONE, app.id, PageIn(limit=5), bare)
+    assert [each.id for each in page.data] == made
+    attempted = await outbox.list_attempted_messages(
+        ONE, app.id, endpoint.id, PageIn(limit=5), AttemptFilter(with_content=True)
+    )
+    assert [each.message.id for each in attempted.data] == made[:1]
+    assert not attempted.done

@@ -79,6 +79,7 @@ def list_messages(
         limit=page.limit,
         descending=True,
         oldest_first=wanted.after is not None and wanted.before is None,
+        body=_P.c.body if wanted.with_content else None,
     )
     return paging.page_of(
         fetched,

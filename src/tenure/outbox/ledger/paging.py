@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import sqlalchemy as sa
+
 from tenure.ids import Prefix, id_floor, is_id
+from tenure.limits import LIST_BYTES
 from tenure.outbox.model import Page
 from tenure.outbox.rules import Cursor
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
     from tenure.store.tx import Tx
 
 T = TypeVar("T")
@@ -45,23 +46,38 @@ def fetch(
     limit: int,
     descending: bool,
     oldest_first: bool = False,
+    body: sa.ColumnElement[bytes] | None = None,
 ) -> Fetched:
     """Read one page of `stmt`, ordered by `key`.
 
     `oldest_first` starts at the far end when there is no cursor: the items just after
-    a lower bound, still shown in the list's order.
+    a lower bound, still shown in the list's order. A page ends early, and is not done,
+    where the bytes of `body` pass a bound; it has one item at least.
     """
     backward = cursor.backward or (oldest_first and cursor.key is None)
     rising = descending == backward
     if cursor.key is not None:
         stmt = stmt.where(key > cursor.key if rising else key < cursor.key)
-    stmt = stmt.order_by(key.asc() if rising else key.desc()).limit(limit + 1)
-    rows = list(tx.all(stmt))
+    stmt = stmt.order_by(key.asc() if rising else key.desc())
+    if body is not None:
+        sizes = stmt.with_only_columns(sa.func.coalesce(sa.func.length(body), 0))
+        limit = _fitting([row[0] for row in tx.all(sizes.limit(limit))], limit)
+    rows = list(tx.all(stmt.limit(limit + 1)))
     done = len(rows) <= limit
     del rows[limit:]
     if backward:
         rows.reverse()
     return Fetched(rows=rows, done=done)
+
+
+def _fitting(sizes: Sequence[int], limit: int) -> int:
+    """Return how many items fit a page's bytes: one at least, `limit` at most."""
+    total = 0
+    for at, size in enumerate(sizes):
+        total += size
+        if total > LIST_BYTES and at > 0:
+            return at
+    return limit
 
 
 def between(
