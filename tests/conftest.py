@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, Phase, settings
 
@@ -66,3 +67,11 @@ def nothing_of_ours_blocks_the_loop() -> Iterator[None]:
             else:
                 function.can_block_in("asyncpg/connect_utils.py", ASYNCPG_READS)
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_test_configures_logs_for_another() -> Iterator[None]:
+    """Take back what a test made of structlog, which is one for the process."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
