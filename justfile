@@ -65,9 +65,10 @@ sim *args:
 ablate *args:
     pytest -q -s -m ablation tests/ablation "$@"
 
-# Measure; figures go to benchmarks/README.md by hand, with the machine they came from.
+# Measure in an environment that also has the peers; `just bench --help` says what.
 bench *args:
-    python -m benchmarks "$@"
+    UV_PROJECT_ENVIRONMENT="${TENURE_BENCH_ENVIRONMENT:-.venv-bench}" \
+        uv run --group bench python -m benchmarks "$@"
 
 # Write the reference pages that are made from the source.
 docs:
@@ -101,7 +102,7 @@ lock:
         write("constraint-dependencies", [])
         write("build-constraint-dependencies", [])
         built = compiled("-", given="hatchling\nsetuptools\n")
-        pinned = compiled("pyproject.toml", "--group", "dev")
+        pinned = compiled("pyproject.toml", "--group", "dev", "--group", "bench")
     except BaseException:
         project.write_text(before)
         raise
