@@ -141,11 +141,23 @@ class SettableClock:
 
         Raises ValueError for a negative number: `step_wall` is what goes back.
         """
+        self.shift(seconds)
+        self.ring()
+
+    def shift(self, seconds: float) -> None:
+        """Move all three clocks forward and wake nobody yet: `ring` does.
+
+        What must have happened before the sleepers see the new time, such as a beat on
+        another thread, happens between the two. Raises ValueError as `advance` does.
+        """
         if seconds < 0:
             msg = f"cannot advance by {seconds} s: only step_wall may go back"
             raise ValueError(msg)
         self._now += seconds
         self._wall_us += round(seconds * US)
+
+    def ring(self) -> None:
+        """Wake whoever's time has come."""
         # A thousandth of a microsecond forgives the rounding of summed floats.
         while self._sleepers and self._sleepers[0].until <= self._now + 1e-9:
             woken = heapq.heappop(self._sleepers).woken

@@ -81,7 +81,8 @@ class Engine:
 
     Use it as ``async with Engine(settings) as engine`` or by `start` and `stop`, on one
     event loop. ``works=False`` opens the database and the outbox alone, as a command
-    that only asks does: no node, nothing is sent.
+    that only asks does: no node, nothing is sent. ``server_time=False`` lets ``clock``
+    tell the time on PostgreSQL too, which only tests on a clock they set may want.
     """
 
     def __init__(
@@ -94,12 +95,14 @@ class Engine:
         transport: Transport | None = None,
         events: Events | None = None,
         pauses: Pauses | None = None,
+        server_time: bool = True,
     ) -> None:
         self.settings: Final = load() if settings is None else settings
         self.clock: Final = clock or SystemClock()
         self.durations: Final = durations or Durations.from_environment()
         self.events: Final = events or Events()
         self._works: Final = works
+        self._server_time: Final = server_time
         self._given_transport: Final = transport
         self._pauses: Final = pauses or Pauses()
         self._tasks: Final = Tasks(self._task_failed)
@@ -127,6 +130,16 @@ class Engine:
     def node(self) -> NodeId | None:
         """This process's current node id; None when it is no node."""
         return None if self._node is None else self._node.id
+
+    @property
+    def worker(self) -> WorkerLoop:
+        """This node's worker loop. Raises InvariantViolated when it is no node."""
+        return _started(self._loop)
+
+    def beat(self) -> None:
+        """Let the node beat now instead of when it is due."""
+        if self._node is not None:
+            self._node.beats.nudge()
 
     def wake(self) -> None:
         """Let the worker loop look for work now; from the event loop's thread."""
@@ -159,7 +172,11 @@ class Engine:
         synchronous = "full" if settings.sqlite_synchronous == "FULL" else "normal"
         self._backend = backend = await open_backend(
             settings.database_url,
-            BackendSettings(clock=self.clock, synchronous=synchronous),
+            BackendSettings(
+                clock=self.clock,
+                server_time=self._server_time,
+                synchronous=synchronous,
+            ),
         )
         self._exits.push_async_callback(backend.aclose)
         await backend.migrate()

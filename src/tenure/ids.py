@@ -175,9 +175,9 @@ def new_key_id() -> KeyId:
     return KeyId(new_id(Prefix.KEY))
 
 
-def new_message_id() -> MessageId:
-    """Return a fresh id for a message."""
-    return MessageId(new_id(Prefix.MESSAGE))
+def new_message_id(*, at_us: int | None = None) -> MessageId:
+    """Return a fresh id for a message; `at_us` as in `new_id`."""
+    return MessageId(new_id(Prefix.MESSAGE, at_us=at_us))
 
 
 def new_task_id() -> TaskId:

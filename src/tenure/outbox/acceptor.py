@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.ids import new_message_id
 from tenure.limits import DRAIN_SETTLE_SECONDS
@@ -29,7 +30,15 @@ class Acceptor:
     `committed` is called after each commit: it may have made work due here.
     """
 
-    __slots__ = ("_backend", "_batcher", "_committed", "_routes", "_settings", "judge")
+    __slots__ = (
+        "_backend",
+        "_batcher",
+        "_clock",
+        "_committed",
+        "_routes",
+        "_settings",
+        "judge",
+    )
 
     def __init__(
         self,
@@ -41,6 +50,8 @@ class Acceptor:
         self._backend: Final = backend
         self._settings: Final = settings
         self._committed: Final = committed
+        # An id carries the instant of its making, so a clock that is set sets it too.
+        self._clock: Final = None if isinstance(clock, SystemClock) else clock
         self._routes: Final = Routes()
         self.judge: Final = SchemaJudge(backend, clock)
         self._batcher: Final[Batcher[AcceptItem, Answer]] = Batcher(
@@ -72,11 +83,12 @@ class Acceptor:
             misfit = await self.judge.misfit(tenant, message)
             if misfit is not None and not await self._answered(tenant, idempotency):
                 raise misfit
+        at = None if self._clock is None else self._clock.wall_us()
         item = AcceptItem(
             tenant=tenant,
             app_ref=app_ref,
             message=message,
-            id=new_message_id(),
+            id=new_message_id(at_us=at),
             idempotency=idempotency,
         )
         answer = await self._batcher.put(item)

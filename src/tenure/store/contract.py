@@ -50,7 +50,10 @@ class BackendSettings:
     """What a deployment may choose about its database."""
 
     clock: Clock = field(default_factory=SystemClock)
-    """Tells the time on SQLite; PostgreSQL tells its own."""
+    """Tells the time on SQLite; PostgreSQL tells its own unless `server_time` is off."""
+    server_time: bool = True
+    """False lets `clock` tell the time on PostgreSQL too. Only for tests that set their
+    clock and are the database's only node: machines that share one need its time."""
     clock_offset_us: int = 0
     """Added to every `Tx.now`: lets a test move a database's time."""
     synchronous: Literal["full", "normal"] = "full"
