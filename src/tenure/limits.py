@@ -200,6 +200,7 @@ DEMO_SECONDS: Final = 300.0  # how long the demo goes on making messages
 DEMO_PER_SECOND: Final = 3.0  # messages of the demo
 RECEIVER_BODY_BYTES: Final = 64 * MIB  # of one request; the same as the hard cap
 RECEIVER_WAIT_SECONDS: Final = 10.0  # for a request that a test expects
+VIRTUAL_PATIENCE_SECONDS: Final = 60.0  # real ones, for one instant of a virtual engine
 
 TIME_FACTOR_VARIABLE: Final = "TENURE_TEST_TIME_FACTOR"
 TIME_FACTOR_MAX: Final = 1_000.0  # beyond it scheduling noise breaks the ratios
