@@ -159,7 +159,7 @@ class Engine:
     async def start(self) -> None:
         """Open everything; when a step fails, what was opened before is closed.
 
-        Raises ConfigInvalid, WrongKeyRing, SchemaOutOfRange or DatabaseUnavailable.
+        Raises ConfigInvalid, WrongKeyRing, SchemaTooNew or DatabaseUnavailable.
         """
         try:
             await self._start()

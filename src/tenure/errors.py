@@ -17,6 +17,7 @@
     │   ├── RateLimited                                             429
     │   ├── HeadersTooLarge                                         431
     │   ├── NotOffered                                              501
+    │   ├── NotJoinable              (a caller's transaction that cannot be joined)
     │   └── ConfigInvalid  WrongKeyRing  WrongDeployment
     │       SchemaTooNew  SchemaOutOfRange         (a start that is refused)
     ├── Unavailable                  the world failed; the same call may succeed later
@@ -52,6 +53,7 @@ __all__ = [
     "MethodNotAllowed",
     "MissingPayload",
     "NotFound",
+    "NotJoinable",
     "NotOffered",
     "PayloadExpunged",
     "PayloadTooLarge",
@@ -298,6 +300,14 @@ class NotOffered(Refused):
     exit_code = EXIT_REFUSED
 
 
+class NotJoinable(Refused):
+    """A caller's connection cannot hold a message: autocommit, or another database."""
+
+    code = "not_joinable"
+    status = 500
+    exit_code = EXIT_CONFIG
+
+
 class ConfigInvalid(Refused):
     """A setting is unknown, missing or wrong; the message names where it came from."""
 
@@ -323,7 +333,7 @@ class WrongDeployment(Refused):
 
 
 class SchemaTooNew(Refused):
-    """The database was migrated by a newer release than this one understands."""
+    """A newer release took away what this one needs: start one as new as that."""
 
     code = "schema_too_new"
     status = 500

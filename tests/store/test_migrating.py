@@ -14,10 +14,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
-from tenure.errors import InvariantViolated, SchemaOutOfRange
+from tenure.errors import InvariantViolated, SchemaTooNew
 from tenure.store import migrating
 from tenure.store import revisions as revisions_module
 from tenure.store.backend import open_backend
+from tenure.store.identity import write_setting
+from tenure.store.revisions import FLOOR, floor_of
 from tenure.store.schema import metadata
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ async def test_an_empty_database_comes_up_to_date_once(empty: Backend) -> None:
     assert await empty.migrate(post=True) == []
     assert await empty.read(migrating.current) == migrating.head(scripts)
     assert await empty.read(partial(migrating.plan, scripts=scripts)) == []
+    assert await empty.read(floor_of) == "0001_kernel"
 
 
 async def test_the_migrated_schema_is_what_the_code_declares(backend: Backend) -> None:
@@ -134,10 +137,34 @@ async def test_several_nodes_that_start_at_once_apply_once(empty_url: str) -> No
     assert max(map(len, applied)) >= 1
 
 
-async def test_a_database_of_a_newer_release_is_refused(backend: Backend) -> None:
+async def test_a_database_that_a_newer_release_only_added_to_is_served(
+    backend: Backend,
+) -> None:
     newer = f"UPDATE {migrating.VERSION_TABLE} SET version_num = '9999_newer'"
     await backend.write(lambda tx: tx.run(newer))
-    with pytest.raises(SchemaOutOfRange, match="9999_newer"):
+    await backend.write(lambda tx: write_setting(tx, FLOOR, b"0001_kernel"))
+    assert await backend.migrate() == []
+    scripts = await asyncio.to_thread(migrating.load)
+    assert await backend.read(partial(migrating.plan, scripts=scripts)) == []
+
+
+async def test_a_database_that_a_newer_release_took_from_is_refused(
+    backend: Backend,
+) -> None:
+    newer = f"UPDATE {migrating.VERSION_TABLE} SET version_num = '9999_newer'"
+    await backend.write(lambda tx: tx.run(newer))
+    await backend.write(lambda tx: write_setting(tx, FLOOR, b"9998_post"))
+    with pytest.raises(SchemaTooNew, match="9999_newer"):
+        await backend.migrate()
+
+
+async def test_a_newer_database_that_names_no_floor_is_refused(
+    backend: Backend,
+) -> None:
+    newer = f"UPDATE {migrating.VERSION_TABLE} SET version_num = '9999_newer'"
+    await backend.write(lambda tx: tx.run(newer))
+    await backend.write(lambda tx: tx.run("DELETE FROM setting"))
+    with pytest.raises(SchemaTooNew, match="9999_newer"):
         await backend.migrate()
 
 
@@ -148,6 +175,7 @@ def revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(REVISIONS, copied)
     monkeypatch.setattr(migrating, "_FOLDER", copied)
     monkeypatch.setattr(revisions_module, "NEWEST", "a test's own")
+    monkeypatch.setattr(revisions_module, "KNOWN", ("a test's own",))
     return copied / "versions"
 
 
@@ -182,7 +210,9 @@ async def test_post_waits_until_it_is_asked_for_and_holds_what_follows(
     assert planned[0].summary == "x1."
     assert await backend.migrate() == ["x1"]
     assert await backend.migrate() == []
+    assert await backend.read(floor_of) == "0001_kernel"
     assert await backend.migrate(post=True) == ["x2", "x3"]
+    assert await backend.read(floor_of) == "x2"
     assert await backend.read(lambda tx: tx.scalar("SELECT count(*) FROM x3")) == 0
 
 

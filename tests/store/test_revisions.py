@@ -8,12 +8,14 @@ import sys
 
 from tenure.store import migrating
 from tenure.store.backend import Backend
-from tenure.store.revisions import NEWEST, is_newest
+from tenure.store.revisions import KNOWN, NEWEST, is_newest, is_served
 
 
 async def test_the_newest_revision_is_the_last_of_the_files():
     scripts = await asyncio.to_thread(migrating.load)
     assert migrating.head(scripts) == NEWEST
+    files = [each.revision for each in scripts.walk_revisions()]
+    assert files == [*reversed(KNOWN)]
 
 
 async def test_a_migrated_database_is_at_it_and_an_older_one_is_not(backend: Backend):
@@ -22,6 +24,7 @@ async def test_a_migrated_database_is_at_it_and_an_older_one_is_not(backend: Bac
     older = "UPDATE tenure_revision SET version_num = '0001_kernel'"
     await backend.write(lambda tx: tx.run(older))
     assert not await backend.read(is_newest)
+    assert not await backend.read(is_served)
 
 
 def test_what_a_start_does_not_need_is_not_loaded():

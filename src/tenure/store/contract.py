@@ -90,7 +90,7 @@ class Backend(Protocol):
     async def migrate(self, *, post: bool = False) -> list[str]:
         """Bring the schema up to date; return the revisions that were applied.
 
-        The pre phase only unless `post`. Raises SchemaOutOfRange for a database whose
+        The pre phase only unless `post`. Raises SchemaTooNew for a database whose
         revision this release does not know.
         """
         ...

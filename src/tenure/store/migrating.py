@@ -3,7 +3,9 @@
 Each revision is of one phase. *pre* is additive and lock-safe, so that nodes of the
 release before it go on beside it: it runs at start. *post* takes away what no open node
 needs any more: it runs only by `tenure migrate`. A database at a revision that this
-release does not know was migrated by a newer one; this release refuses it.
+release does not know was migrated by a newer one. The database names its *floor*, the
+newest post revision that was applied: a release that knows it works there, because all
+that came later was added; another one refuses to start.
 
 Everything happens inside one transaction. On PostgreSQL a transaction-scoped advisory
 lock lets several nodes start at once: one applies, the others find it done.
@@ -18,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 
-from tenure.errors import InvariantViolated, SchemaOutOfRange
+from tenure.errors import InvariantViolated, SchemaTooNew
 from tenure.limits import MIGRATION_LOCK_SECONDS, MIGRATION_SECONDS
-from tenure.store.revisions import VERSION_TABLE
+from tenure.store.identity import write_setting
+from tenure.store.revisions import FLOOR, VERSION_TABLE, floor_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,18 +77,27 @@ def current(tx: Tx) -> str | None:
 
 
 def plan(tx: Tx, *, scripts: ScriptDirectory) -> list[Pending]:
-    """Return what is missing, oldest first.
+    """Return what is missing, oldest first; nothing where a newer release added to it.
 
-    Raises SchemaOutOfRange for a revision that this release does not know.
+    Raises SchemaTooNew where a newer release took away what this one needs.
     """
-    return [_pending(step) for step in _steps(scripts, current(tx), head(scripts))]
+    at = current(tx)
+    if at is not None and not _knows(scripts, at):
+        if _knows(scripts, floor_of(tx)):
+            return []
+        raise SchemaTooNew(
+            f"the database is at revision {at!r}, and this release knows them up to"
+            f" {head(scripts)!r} only: start a release at least as new as the one that"
+            " migrated it"
+        )
+    return [_pending(step) for step in _steps(scripts, at, head(scripts))]
 
 
 def apply(tx: Tx, *, scripts: ScriptDirectory, post: bool = False) -> list[str]:
     """Apply what is missing up to the first post revision, or all with `post`.
 
     Returns the revisions applied, none when there was nothing to do. Raises
-    SchemaOutOfRange for a revision that this release does not know.
+    SchemaTooNew where a newer release took away what this one needs.
     """
     _lock(tx)
     target: str | None = None
@@ -105,7 +116,19 @@ def apply(tx: Tx, *, scripts: ScriptDirectory, post: bool = False) -> list[str]:
     context = _context(tx, fn=steps)
     with Operations.context(context):
         context.run_migrations()
+    write_setting(tx, FLOOR, _floor(scripts, target).encode())
     return done
+
+
+def _floor(scripts: ScriptDirectory, target: str) -> str:
+    """Return the newest post revision up to `target`, else the first of all."""
+    steps = [_pending(step) for step in _steps(scripts, None, target)]
+    post = [pending.revision for pending in steps if pending.phase == "post"]
+    return post[-1] if post else steps[0].revision
+
+
+def _knows(scripts: ScriptDirectory, revision: str | None) -> bool:
+    return any(each.revision == revision for each in scripts.walk_revisions())
 
 
 def _lock(tx: Tx) -> None:
@@ -132,17 +155,11 @@ def _context(tx: Tx, **options: Any) -> MigrationContext:
 def _steps(
     scripts: ScriptDirectory, at: str | None, target: str
 ) -> Sequence[RevisionStep]:
-    try:
-        # The stub of Alembic calls these StampSteps; upgrades are RevisionSteps.
-        return cast(
-            "Sequence[RevisionStep]",
-            scripts._upgrade_revs(target, cast("str", at)),  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        )
-    except CommandError as error:
-        raise SchemaOutOfRange(
-            f"the database is at revision {at!r}, which this release does not know: "
-            "start a release at least as new as the one that migrated it"
-        ) from error
+    # The stub of Alembic calls these StampSteps; upgrades are RevisionSteps.
+    return cast(
+        "Sequence[RevisionStep]",
+        scripts._upgrade_revs(target, cast("str", at)),  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    )
 
 
 def _pending(step: MigrationStep) -> Pending:

@@ -16,16 +16,43 @@ if TYPE_CHECKING:
 
     from tenure.store.tx import Tx
 
-NEWEST: Final = "0002_outbox"
+KNOWN: Final = ("0001_kernel", "0002_outbox")
+"""Every revision of this release, oldest first."""
+NEWEST: Final = KNOWN[-1]
 VERSION_TABLE: Final = "tenure_revision"
+FLOOR: Final = "schema_floor"
+"""The setting that names the oldest revision which a node must know to work here."""
+
+
+def revision_of(tx: Tx) -> str | None:
+    """Return the database's revision; None when it has no table of ours."""
+    if not sa.inspect(tx.conn).has_table(VERSION_TABLE):
+        return None
+    found = tx.all(f"SELECT version_num FROM {VERSION_TABLE}")
+    return found[0][0] if found else None
 
 
 def is_newest(tx: Tx) -> bool:
     """Tell whether the database is at this release's newest revision."""
-    if not sa.inspect(tx.conn).has_table(VERSION_TABLE):
-        return False
-    found = tx.all(f"SELECT version_num FROM {VERSION_TABLE}")
-    return [row[0] for row in found] == [NEWEST]
+    return revision_of(tx) == NEWEST
+
+
+def is_served(tx: Tx) -> bool:
+    """Tell whether this release works on the database as it is, with nothing to apply.
+
+    It does on its own newest revision, and on one that a newer release only added to:
+    a node that restarts in the middle of a roll-out must come back.
+    """
+    at = revision_of(tx)
+    if at is None or at in KNOWN:
+        return at == NEWEST
+    return floor_of(tx) in KNOWN
+
+
+def floor_of(tx: Tx) -> str | None:
+    """Return the revision that a node must know; None where nobody wrote it down."""
+    value = tx.scalar("SELECT value FROM setting WHERE name = :name", {"name": FLOOR})
+    return None if value is None else bytes(value).decode()
 
 
 def load_apply(*, post: bool) -> Callable[[Tx], list[str]]:

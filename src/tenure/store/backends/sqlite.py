@@ -33,7 +33,7 @@ from tenure.limits import (
     SQLITE_RETRY_MIN_SECONDS,
     SQLITE_WAIT_SECONDS,
 )
-from tenure.store.revisions import is_newest, load_apply
+from tenure.store.revisions import is_served, load_apply
 from tenure.store.tx import Tx
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class SqliteBackend:
 
     async def migrate(self, *, post: bool = False) -> list[str]:
         """Bring the schema up to date in one transaction."""
-        if await self.read(is_newest):
+        if await self.read(is_served):
             return []
         apply = await asyncio.to_thread(load_apply, post=post)
         return await self.write(apply)
