@@ -187,6 +187,12 @@ class Settings(BaseSettings):
         le=limits.PAYLOAD_HARD_BYTES,
         description="Largest message body in bytes.",
     )
+    notify: Switch = Field(
+        default=True,
+        description="`off`: no `LISTEN` and `NOTIFY` on PostgreSQL, as behind a"
+        " transaction pooler; what another process accepts then waits for the poll, a"
+        " second at most.",
+    )
     svix_headers: Switch = Field(
         default=False,
         description="`on`: send `svix-*` headers beside the `webhook-*` ones.",

@@ -32,6 +32,11 @@ FILE_LOCK_CHECK_SECONDS: Final = 1.0  # a killed and restarted process goes on w
 # --- Worker: what runs at once --------------------------------------------------------
 POLL_MAX_SECONDS: Final = 1.0  # wake-ups are hints; correctness rests on this poll
 POLL_JITTER: Final = 0.2  # nodes that started together must not poll together
+NOTIFY_EVERY_SECONDS: Final = 0.1  # a commit that notifies holds a lock of all databases
+COMMIT_GRACE_SECONDS: Final = 0.02  # from COMMIT being sent to its end, where none tells
+LISTEN_CHECK_SECONDS: Final = 30.0  # a silent connection is asked whether it lives
+LISTEN_BACKOFF_MIN_SECONDS: Final = 0.5  # before a lost listener connects again
+LISTEN_BACKOFF_MAX_SECONDS: Final = 30.0  # it doubles up to here; the poll does the work
 SLOTS: Final = 200  # attempts at once per node: memory and sockets stay bounded
 LANE_SLOTS_MIN: Final = 4  # a lane holds max(this, slots / LANE_SLOTS_DIVISOR)
 LANE_SLOTS_DIVISOR: Final = 8  # eight busy lanes fill a node, one never does

@@ -129,6 +129,13 @@ class Event(Enum):
         logging.ERROR,
         "Work is accepted but nothing is sent until an operator adopts the database.",
     )
+    WAKEUPS_LOST = _Spec(
+        "wake-ups lost",
+        logging.WARNING,
+        "PostgreSQL's notifications do not arrive or cannot be sent: what others accept"
+        " starts at the next poll, a second later at most. Nothing else changes.",
+    )
+    WAKEUPS_BACK = _Spec("wake-ups back", logging.INFO, "Notifications arrive again.")
     HOUSEKEEPING_FAILED = _Spec(
         "housekeeping failed",
         logging.WARNING,
