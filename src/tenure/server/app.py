@@ -22,7 +22,7 @@ from tenure import ids
 from tenure.errors import BadRequest, MethodNotAllowed, NotFound, TenureError
 from tenure.server import hot, openapi, unoffered
 from tenure.server.api import routers
-from tenure.server.auth import KeyDoor, header
+from tenure.server.auth import Headers, KeyDoor, first_of_each
 from tenure.server.bounds import ClientGone, check_headers
 from tenure.server.dashboard import page
 from tenure.server.paging import query_error
@@ -160,14 +160,21 @@ class Front:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
-        request_id = _request_id(scope)
-        reply = _Reply(send, _extra_headers(scope, path, request_id))
+        headers = first_of_each(scope)
+        request_id = _request_id(headers)
+        reply = _Reply(send, _extra_headers(scope, headers, path, request_id))
         try:
             check_headers(scope)
-            if _is_preflight(scope, path):
+            app_ref = hot.match(path) if scope["method"] == "POST" else None
+            if app_ref is not None:
+                if path != scope["path"]:  # the mount's scope is not ours to change
+                    scope = {**scope, "path": path}
+                accepted = await self._messages.answer(scope, headers, receive, app_ref)
+                await reply.answer(accepted)
+                return
+            if _is_preflight(scope, headers, path):
                 await reply.answer(Answer(status=200, media_type=None))
                 return
-            app_ref = hot.match(path) if scope["method"] == "POST" else None
             scope = {
                 **scope,
                 "path": path,
@@ -175,10 +182,7 @@ class Front:
                 MOUNT: _mount(scope),
                 REQUEST: request_id,
             }
-            if app_ref is None:
-                await self.control(scope, receive, reply)
-            else:
-                await reply.answer(await self._messages.answer(scope, receive, app_ref))
+            await self.control(scope, receive, reply)
         except (ClientGone, ClientDisconnect):
             await reply.answer(error_answer(_ended_early()))
         except TenureError as error:
@@ -208,9 +212,13 @@ class _Reply:
 
     async def answer(self, answer: Answer) -> None:
         """Send a whole answer."""
-        start = {"status": answer.status, "headers": answer.raw_headers()}
-        await self({"type": "http.response.start", **start})
-        await self({"type": "http.response.body", "body": answer.body})
+        self.begun = True
+        headers = answer.raw_headers()
+        headers += self._extra
+        status = answer.status
+        start = {"type": "http.response.start", "status": status, "headers": headers}
+        await self._send(start)
+        await self._send({"type": "http.response.body", "body": answer.body})
 
 
 async def _failed(
@@ -252,20 +260,20 @@ def _mount(scope: Scope) -> str:
     return root.rstrip("/")
 
 
-def _request_id(scope: Scope) -> str:
-    given = header(scope, REQUEST_ID) or ""
+def _request_id(headers: Headers) -> str:
+    given = headers.get(REQUEST_ID, b"").decode("latin-1")
     good = 0 < len(given) <= REQUEST_ID_MAX and given.isascii() and given.isprintable()
     return given if good else ids.new_id("req")
 
 
 def _extra_headers(
-    scope: Scope, path: str, request_id: str
+    scope: Scope, headers: Headers, path: str, request_id: str
 ) -> list[tuple[bytes, bytes]]:
     extra = [
         (REQUEST_ID, request_id.encode("latin-1")),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if header(scope, b"origin") is None or not path.startswith("/api/"):
+    if b"origin" not in headers or not path.startswith("/api/"):
         return extra
     # Keys travel in a header that a script must set itself, never in a cookie: any
     # origin may ask. The pages at / are not for other origins.
@@ -274,21 +282,21 @@ def _extra_headers(
         (b"access-control-expose-headers", b"*"),
         (b"vary", b"origin"),
     ]
-    if _is_preflight(scope, path):
-        wanted = header(scope, b"access-control-request-headers")
+    if _is_preflight(scope, headers, path):
+        wanted = headers.get(b"access-control-request-headers")
         extra += [
             (b"access-control-allow-methods", METHODS),
             (b"access-control-max-age", PREFLIGHT_SECONDS),
         ]
         if wanted is not None:
-            extra.append((b"access-control-allow-headers", wanted.encode("latin-1")))
+            extra.append((b"access-control-allow-headers", wanted))
     return extra
 
 
-def _is_preflight(scope: Scope, path: str) -> bool:
+def _is_preflight(scope: Scope, headers: Headers, path: str) -> bool:
     return (
         scope["method"] == "OPTIONS"
         and path.startswith("/api/")
-        and header(scope, b"access-control-request-method") is not None
-        and header(scope, b"origin") is not None
+        and b"access-control-request-method" in headers
+        and b"origin" in headers
     )

@@ -14,7 +14,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections import OrderedDict
 from hashlib import sha256
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from fastapi import Depends, Request
 from starlette.types import Scope as AsgiScope
@@ -25,6 +25,9 @@ from tenure.outbox.model import Caller, Scope
 from tenure.outbox.outbox import Outbox
 from tenure.server.reading import site_of
 from tenure.server.site import Site
+
+Headers: TypeAlias = dict[bytes, bytes]
+"""Values by name in lower case, as ASGI spells them."""
 
 KEY_BYTES_MAX: Final = 512
 _READING: Final = frozenset({"GET", "HEAD"})
@@ -39,13 +42,20 @@ class KeyDoor:
         self._site: Final = site
         self._known: Final[OrderedDict[bytes, tuple[float, Caller]]] = OrderedDict()
 
+    def remembered(self, token: str) -> Caller | None:
+        """Return who holds this key, if it was good a moment ago."""
+        held = self._known.get(_name(token))
+        if held is not None and self._site.clock.monotonic() < held[0]:
+            return held[1]
+        return None
+
     async def caller(self, token: str) -> Caller:
         """Return who holds this key. Raises AuthenticationFailed."""
-        name = sha256(token.encode()).digest()
+        known = self.remembered(token)
+        if known is not None:
+            return known
+        name = _name(token)
         now = self._site.clock.monotonic()
-        held = self._known.get(name)
-        if held is not None and now < held[0]:
-            return held[1]
         self._known.pop(name, None)
         caller = await self._site.outbox.verify_api_key(token)
         if caller is None:
@@ -60,9 +70,18 @@ class KeyDoor:
         self._known.clear()
 
 
+def _name(token: str) -> bytes:
+    return sha256(token.encode()).digest()
+
+
 def invalid() -> AuthenticationFailed:
     """Return the one answer to every key that is no good, whatever the reason."""
     return AuthenticationFailed("Invalid token")
+
+
+def first_of_each(scope: AsgiScope) -> Headers:
+    """Return the request's headers by name; of those that repeat, the first."""
+    return dict(reversed(scope["headers"]))
 
 
 def header(scope: AsgiScope, wanted: bytes) -> str | None:
@@ -76,7 +95,12 @@ def header(scope: AsgiScope, wanted: bytes) -> str | None:
 
 def bearer(scope: AsgiScope) -> str:
     """Return the key of the Authorization header. Raises AuthenticationFailed."""
-    kind, _, token = (header(scope, b"authorization") or "").partition(" ")
+    return bearer_token(header(scope, b"authorization"))
+
+
+def bearer_token(authorization: str | None) -> str:
+    """Return the key that an Authorization header says. Raises AuthenticationFailed."""
+    kind, _, token = (authorization or "").partition(" ")
     token = token.strip()
     if kind.lower() != "bearer" or not _well_formed(token):
         raise invalid()

@@ -6,6 +6,7 @@ arrives as `http.disconnect`: nobody is left to answer, and nothing may be store
 """
 
 import asyncio
+from itertools import chain
 
 from starlette.types import Receive, Scope
 
@@ -36,13 +37,18 @@ def declared_length(scope: Scope) -> int | None:
     """Return the request's Content-Length, if it has a readable one."""
     for name, value in scope["headers"]:
         if name == b"content-length":
-            return int(value) if value.isdigit() and len(value) < 20 else None
+            return _length(value)
     return None
+
+
+def _length(value: bytes) -> int | None:
+    return int(value) if value.isdigit() and len(value) < 20 else None
 
 
 def check_headers(scope: Scope) -> None:
     """Raise HeadersTooLarge for a header block over the bound."""
-    size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    headers = scope["headers"]
+    size = sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
     size += len(scope["path"]) + len(scope["query_string"])
     if size > REQUEST_HEADERS_BYTES:
         raise HeadersTooLarge(
@@ -85,8 +91,8 @@ async def _read(scope: Scope, receive: Receive, most: int) -> bytes:
             raise _too_large(most)
         if part:
             parts.append(part)
-        if not message.get("more_body", False):
-            break
+        if size == length or not message.get("more_body", False):
+            break  # at the declared length nothing can follow: ask no more
     if length is not None and size < length:
         raise ClientGone
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -27,7 +27,13 @@ from tenure.outbox.payload import (
     scan_members,
 )
 from tenure.server import wire
-from tenure.server.auth import KeyDoor, bearer, check_app, check_scope, header
+from tenure.server.auth import (
+    Headers,
+    KeyDoor,
+    bearer_token,
+    check_app,
+    check_scope,
+)
 from tenure.server.bounds import read_body
 from tenure.server.paging import read_bool
 from tenure.server.problems import Answer, json_answer
@@ -84,24 +90,34 @@ class MessageRoute:
         self._site: Final = site
         self._door: Final = door
 
-    async def answer(self, scope: Scope, receive: Receive, app_ref: str) -> Answer:
+    async def answer(
+        self, scope: Scope, headers: Headers, receive: Receive, app_ref: str
+    ) -> Answer:
         """Return 202 after the commit that holds the message and all its work."""
         site = self._site
-        caller = await self._door.caller(bearer(scope))
+        token = bearer_token(_text(headers, b"authorization"))
+        caller = self._door.remembered(token) or await self._door.caller(token)
         check_scope(caller, "POST")
-        await check_app(site.outbox, caller, app_ref)
+        outbox = site.outbox
+        if caller.app is not None:
+            await check_app(outbox, caller, app_ref)
         with_content = _with_content(scope)
         body = await read_body(scope, receive, site.body_bytes_max)
         message = read_message(body)
         if caller.app is not None and message.application is not None:
             message = replace(message, application=None)
-        once = idempotency(scope, header(scope, b"idempotency-key"), body)
-        accepted = await site.outbox.accept(
+        once = idempotency(scope, _text(headers, b"idempotency-key"), body)
+        accepted = await outbox.accept(
             caller.tenant, app_ref, message, idempotency=once
         )
         return json_answer(
             message_out(accepted.message, with_content=with_content), 202
         )
+
+
+def _text(headers: Headers, name: bytes) -> str | None:
+    value = headers.get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def _with_content(scope: Scope) -> bool:
@@ -125,6 +141,14 @@ def read_message(body: bytes) -> NewMessage:
     the outbox.
     """
     envelope, payload = _open(body)
+    if _is_plain(envelope):
+        return NewMessage(
+            event_type=envelope.event_type,
+            body=payload,
+            event_id=envelope.event_id,
+            channels=envelope.channels,
+            tags=envelope.tags,
+        )
     faults: list[ValidationItem] = []
 
     def read(value: V | None, how: Callable[[V], T], *loc: str) -> T | None:
@@ -159,6 +183,19 @@ def read_message(body: bytes) -> NewMessage:
     if faults:
         raise ValidationFailed(faults)
     return message
+
+
+def _is_plain(envelope: _Envelope) -> bool:
+    """Whether it says nothing but what nearly every message says."""
+    return (
+        envelope.transformations_params is None
+        and envelope.deliver_at is None
+        and envelope.delay_seconds is None
+        and envelope.expires_at is None
+        and envelope.payload_retention_hours is None
+        and envelope.payload_retention_period is None
+        and isinstance(envelope.application, msgspec.UnsetType)
+    )
 
 
 def _open(body: bytes) -> tuple[_Envelope, bytes]:

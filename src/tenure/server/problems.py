@@ -25,6 +25,7 @@ from tenure.errors import (
 
 JSON_TYPE: Final = "application/json"
 INTERNAL_ERROR: Final = "internal_error"
+_JSON_HEADER: Final = (b"content-type", JSON_TYPE.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,9 @@ class Answer:
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in self.headers.items()
         ]
-        if self.media_type is not None:
+        if self.media_type is JSON_TYPE:
+            pairs.append(_JSON_HEADER)
+        elif self.media_type is not None:
             pairs.append((b"content-type", self.media_type.encode("latin-1")))
         if self.status != 204:
             pairs.append((b"content-length", b"%d" % len(self.body)))
