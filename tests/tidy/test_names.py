@@ -24,6 +24,7 @@ SUITES = frozenset(
         "stranger",
         "tidy",
         "upgrade",
+        "virtual",
     }
 )
 

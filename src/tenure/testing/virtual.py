@@ -24,7 +24,7 @@ from pydantic import SecretStr
 from tenure.clock import US, SettableClock, SystemClock
 from tenure.config import Settings
 from tenure.engine import Engine
-from tenure.limits import VIRTUAL_PATIENCE_SECONDS
+from tenure.limits import VIRTUAL_PATIENCE_SECONDS, Durations
 from tenure.outbox.keyring import new_key
 
 if TYPE_CHECKING:
@@ -128,7 +128,9 @@ class VirtualEngine:
     async def __aenter__(self) -> Self:
         """Open the database and start the node."""
         settings = self._given or await self._own_settings()
-        self._engine = Engine(settings, clock=self._watched, server_time=False)
+        self._engine = Engine(
+            settings, clock=self._watched, durations=Durations(), server_time=False
+        )
         try:
             await self._exits.enter_async_context(self._engine)
             await self.idle()
