@@ -190,6 +190,16 @@ CLOCK_SKEW_SECONDS: Final = 300.0  # how far a caller may be ahead of us
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
 
+# --- Doctor ------------------------------------------------------------------------------
+DOCTOR_PAGE_ROWS: Final = 1_000  # read in one snapshot: some 20 ms of an event loop
+DOCTOR_BATCH_ROWS: Final = 100  # looked at again, or healed, in one transaction
+DOCTOR_SUSPECTS_MAX: Final = 1_000  # of one check that are looked at again
+DOCTOR_SHOWN_MAX: Final = 20  # rows of one check that are listed; the rest is counted
+DOCTOR_RELOOK_SECONDS: Final = 1.0  # before the second look: a moment's work is over
+DOCTOR_LATE_SECONDS: Final = 60.0  # that a row may be overdue before it is asked why
+DOCTOR_LANES_MAX: Final = 10_000  # lanes with due rows that one examination looks at
+DOCTOR_BACKLOG_SECONDS: Final = 3_600.0  # that retention may be behind
+
 # --- Command line and receivers for tests -------------------------------------------------
 CLIENT_SECONDS: Final = 30.0  # one call of the command line to the server
 SEND_WAIT_SECONDS: Final = 20.0  # `tenure send` waits so long for an answer
@@ -206,6 +216,21 @@ DEMO_PER_SECOND: Final = 3.0  # messages of the demo
 RECEIVER_BODY_BYTES: Final = 64 * MIB  # of one request; the same as the hard cap
 RECEIVER_WAIT_SECONDS: Final = 10.0  # for a request that a test expects
 VIRTUAL_PATIENCE_SECONDS: Final = 60.0  # real ones, for one instant of a virtual engine
+
+# --- Crash lab ---------------------------------------------------------------------------
+LAB_CALLERS: Final = 16  # submits at once: a busy client, not a load test
+LAB_CALL_SECONDS: Final = 20.0  # of one submit, then it is asked again
+LAB_AGAIN_SECONDS: Final = 0.1  # before it is: nodes that restart are not stormed
+LAB_ANSWER_SECONDS: Final = 0.005  # of the receiver: so that requests are in flight
+LAB_KILL_SECONDS: Final = 2.0  # between two kills: a process is back within one
+LAB_BACKENDS_SECONDS: Final = 0.5  # between two rounds of ended connections
+LAB_SQLITE_KILLS: Final = 20  # of the one process, spread over its requests
+LAB_LOOK_SECONDS: Final = 0.05  # between two looks at what is waited for
+LAB_READY_SECONDS: Final = 60.0  # for a process to answer, on a host that is busy
+LAB_END_SECONDS: Final = 45.0  # for a process to end: its drain and some more
+LAB_POSTGRES_SECONDS: Final = 60.0  # for the server to recover, copy or follow
+LAB_STILL_SECONDS: Final = 90.0  # nothing moved: longer than any back-off after a loss
+LAB_SHOWN_MAX: Final = 20  # examples of what was doubled or found
 
 TIME_FACTOR_VARIABLE: Final = "TENURE_TEST_TIME_FACTOR"
 TIME_FACTOR_MAX: Final = 1_000.0  # beyond it scheduling noise breaks the ratios
