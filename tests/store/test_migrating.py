@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from functools import partial
 from importlib import import_module
@@ -99,9 +100,10 @@ async def test_every_table_is_made_exactly_as_declared(
     """SQLite keeps the text of its tables: constraints and defaults show as well."""
 
     def words(text: str) -> list[str]:
-        inside = text.replace('"', "").split("(", 1)[1]
-        parts = (part.strip().rstrip(",") for part in inside.splitlines())
-        return sorted(part for part in parts if part)
+        # A column that was added later stands behind the others in the same line.
+        inside = text.replace('"', "").split("(", 1)[1].rpartition(")")[0]
+        parts = re.split(r",(?![^(]*\))", inside)
+        return sorted(" ".join(part.split()) for part in parts)
 
     query = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
     rows = await sqlite_backend.read(lambda tx: tx.all(query))

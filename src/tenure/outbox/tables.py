@@ -42,10 +42,14 @@ application = Table(
     instant("created_at", nullable=False),
     instant("updated_at", nullable=False),
     instant("deleted_at"),
+    Column("history_days", Integer),
+    Column("payload_days", Integer),
+    Column("response_days", Integer),
     PrimaryKeyConstraint("id"),
 )
 """`config_version` rises with every change to one of its endpoints: the key under which
-a node caches the application's route table."""
+a node caches the application's route table. `…_days` say how long it keeps what is over;
+NULL is the deployment's."""
 Index("ix_application_tenant_id", application.c.tenant, application.c.id)
 Index(
     "uq_application_tenant_uid",
@@ -254,3 +258,27 @@ api_key = Table(
 """A key is stored as the SHA-256 of its 256 random bits; the token is shown once."""
 Index("uq_api_key_hash", api_key.c.hash, unique=True)
 Index("ix_api_key_tenant_id", api_key.c.tenant, api_key.c.id)
+
+task = Table(
+    "task",
+    metadata,
+    Column("id", Id, nullable=False),
+    Column("tenant", Id, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("app", Id, nullable=False),
+    Column("place", Id, nullable=False, server_default=text("''")),
+    Column("done", BigInteger, nullable=False, server_default=text("0")),
+    instant("created_at", nullable=False),
+    instant("updated_at", nullable=False),
+    instant("finished_at"),
+    PrimaryKeyConstraint("id"),
+)
+"""A job in the background that an API call left behind: how far it got, in `done` rows
+and at which key; running until `finished_at` is set."""
+Index("ix_task_tenant_id", task.c.tenant, task.c.id)
+Index(
+    "ix_task_running",
+    task.c.id,
+    postgresql_where=text("finished_at IS NULL"),
+    sqlite_where=text("finished_at IS NULL"),
+)

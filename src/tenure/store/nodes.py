@@ -17,6 +17,7 @@ from tenure.clock import US
 from tenure.ids import NodeId
 from tenure.limits import HEARD_SECONDS
 from tenure.store import schema
+from tenure.store.revisions import NEWEST
 
 if TYPE_CHECKING:
     from tenure.store.tx import Tx
@@ -45,6 +46,7 @@ class NodeRow:
     started_at: int
     closed_at: int | None
     closed_why: str | None
+    revision: str | None = None
 
 
 def is_heard(beat_at: int, now: int) -> bool:
@@ -92,6 +94,7 @@ def open_node(
             beat_at=tx.now,
             tick_at=tx.now,
             started_at=tx.now,
+            revision=NEWEST,
         )
         .returning(schema.node.c.id)
     )

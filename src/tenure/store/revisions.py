@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tenure.store.tx import Tx
 
-KNOWN: Final = ("0001_kernel", "0002_outbox")
+KNOWN: Final = ("0001_kernel", "0002_outbox", "0003_retention")
 """Every revision of this release, oldest first."""
 NEWEST: Final = KNOWN[-1]
 VERSION_TABLE: Final = "tenure_revision"

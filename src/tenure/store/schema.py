@@ -234,11 +234,25 @@ node = Table(
     instant("started_at", nullable=False),
     instant("closed_at"),
     Column("closed_why", Text),
+    Column("revision", Text),
     PrimaryKeyConstraint("id"),
     CheckConstraint("state IN ('open','draining','closed')", name="state"),
     sqlite_autoincrement=True,
 )
-"""One incarnation of a process. Its id is never reused; a restart is a new node."""
+"""One incarnation of a process. Its id is never reused; a restart is a new node.
+`revision` is the newest schema that it understands; NULL is older than the column."""
+
+chore = Table(
+    "chore",
+    metadata,
+    Column("name", Id, nullable=False),
+    Column("holder", BigInteger),
+    instant("held_until"),
+    instant("due_at", nullable=False),
+    Column("place", Id, nullable=False, server_default=text("''")),
+    PrimaryKeyConstraint("name"),
+)
+"""What one node at a time does for all: who has it until when, and how far it got."""
 
 setting = Table(
     "setting",
