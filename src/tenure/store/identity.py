@@ -26,6 +26,7 @@ __all__ = [
     "adopt_identity",
     "check_identity",
     "claim_setting",
+    "compare_identity",
     "read_setting",
     "write_setting",
 ]
@@ -96,7 +97,19 @@ def check_identity(tx: Tx, deployment: str) -> Verdict:
     """
     found = _look(tx, deployment)
     raw = claim_setting(tx, _NAME, msgspec.json.encode(found))
+    return _verdict(msgspec.json.decode(raw, type=Identity), found)
+
+
+def compare_identity(tx: Tx, deployment: str) -> Verdict | None:
+    """As `check_identity`, writing nothing; None for a database never used yet."""
+    raw = read_setting(tx, _NAME)
+    if raw is None:
+        return None
     stored = msgspec.json.decode(raw, type=Identity)
+    return _verdict(stored, _look(tx, deployment))
+
+
+def _verdict(stored: Identity, found: Identity) -> Verdict:
     for what, was, now in (
         ("deployment", stored.deployment, found.deployment),
         ("system identifier", stored.system, found.system),
