@@ -13,9 +13,11 @@ import json
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
 
 from tenure.errors import ValidationFailed, ValidationItem
 from tenure.limits import (
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from tenure.ids import TenantId
     from tenure.outbox.model import NewMessage
     from tenure.store.backend import Backend
+    from tenure.store.tx import Tx
 
 T = TypeVar("T")
 
@@ -80,18 +83,7 @@ class SchemaJudge:
             faults = faults_of(rule.validator, body)
         else:
             faults = await asyncio.to_thread(faults_of, rule.validator, body)
-        if not faults:
-            return None
-        if rule.check is SchemaCheck.ENFORCE:
-            return ValidationFailed(faults)
-        log.log(
-            logging.WARNING,
-            "payload misses its schema",
-            tenant=tenant,
-            event_type=message.event_type,
-            faults=[f"{_pointer(each)}: {each.msg}" for each in faults],
-        )
-        return None
+        return _verdict(rule, faults, tenant, message)
 
     async def _rule(self, tenant: TenantId, event_type: str) -> Rule:
         name = (tenant, event_type)
@@ -115,6 +107,41 @@ class SchemaJudge:
         while len(self._known) > SCHEMA_CACHE_MAX:
             self._known.popitem(last=False)
         return rule
+
+
+def misfit_within(
+    tx: Tx, tenant: TenantId, message: NewMessage
+) -> ValidationFailed | None:
+    """As `SchemaJudge.misfit`, by the rule that this transaction sees."""
+    check, schema = schema_in_force(tx, tenant, message.event_type)
+    if schema is None:
+        return None
+    rule = Rule(check=check, validator=_validator(msgspec.json.encode(schema)))
+    assert rule.validator is not None
+    return _verdict(rule, faults_of(rule.validator, message.body), tenant, message)
+
+
+@lru_cache(maxsize=SCHEMA_CACHE_MAX)
+def _validator(schema: bytes) -> jsonschema_rs.Validator:
+    return compile_schema(msgspec.json.decode(schema))
+
+
+def _verdict(
+    rule: Rule, faults: list[ValidationItem], tenant: TenantId, message: NewMessage
+) -> ValidationFailed | None:
+    """Refuse where the rule enforces; else say so in one line."""
+    if not faults:
+        return None
+    if rule.check is SchemaCheck.ENFORCE:
+        return ValidationFailed(faults)
+    log.log(
+        logging.WARNING,
+        "payload misses its schema",
+        tenant=tenant,
+        event_type=message.event_type,
+        faults=[f"{_pointer(each)}: {each.msg}" for each in faults],
+    )
+    return None
 
 
 def faults_of(validator: jsonschema_rs.Validator, body: bytes) -> list[ValidationItem]:
