@@ -1,0 +1,147 @@
+"""T1: accepting over HTTP beside the same server's no-op, and beside a commit each.
+
+200 callers, message and one delivery row, durable. Rounds go in turn over: the no-op
+route, the accept route, and the accept route of a second node whose accepts commit one
+by one (the same code with batches of one, four at once as its pool allows). Nothing is
+sent meanwhile: what is measured is the acceptance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Final
+
+from benchmarks.databases import SHOWN, Dialect
+from benchmarks.figures import Figure, Result, median, ms, ratio_of, spread
+from benchmarks.load import Callers, Loaded, post
+from benchmarks.node import KEY, Node
+from benchmarks.processes import Child, child
+from benchmarks.runs import Run
+
+CALLERS: Final = 200
+BODIES: Final = {
+    "small": b'{"eventType":"order.paid","payload":{"n":1}}',
+    "1 KiB": b'{"eventType":"order.paid","payload":{"text":"%b"}}' % (b"x" * 1000),
+}
+NOWHERE: Final = "http://127.0.0.1:9/hook"
+
+
+@dataclass(slots=True)
+class Rates:
+    """The rounds of one body: requests per second."""
+
+    noop: list[Loaded] = field(default_factory=list[Loaded])
+    accept: list[Loaded] = field(default_factory=list[Loaded])
+    alone: list[Loaded] = field(default_factory=list[Loaded])
+
+
+async def run(given: Run) -> Result:
+    """Measure both databases."""
+    result = Result()
+    for dialect in given.dialects:
+        result.add(await _one(given, dialect))
+    return result
+
+
+async def _one(given: Run, dialect: Dialect) -> Result:
+    result, base = Result(), given.databases
+    async with contextlib.AsyncExitStack() as exits:
+        callers = await exits.enter_async_context(child(Callers))
+        group = await exits.enter_async_context(child(Node))
+        alone = await exits.enter_async_context(child(Node))
+        routes = {}
+        for node in (group, alone):
+            await node.call(
+                "open",
+                await base.fresh(dialect),
+                settings=dict(given.settings),
+                sending=False,
+                alone=node is alone,
+            )
+            (app,) = await node.call("make", [NOWHERE])
+            routes[node] = await node.call("serve"), f"/api/v1/app/{app}/msg"
+        for name, body in BODIES.items():
+            rates = Rates()
+            for number in range(-1, given.rounds):
+                warm = number < 0  # caches, plans and connections; not counted
+                await _round(given, callers, routes, body, Rates() if warm else rates)
+            result.figures += _figures(f"{SHOWN[dialect]}, {name}", rates)
+        result.figures.append(await _shared(dialect, group, alone))
+        if given.profile:
+            await group.call("start_profile")
+            await _drive(given, callers, *routes[group], BODIES["small"])
+            title = f"T1 accept, {SHOWN[dialect]}: the event loop's thread"
+            result.tables[title] = await group.call("stop_profile")
+    return result
+
+
+async def _round(
+    given: Run,
+    callers: Child,
+    routes: dict[Child, tuple[int, str]],
+    body: bytes,
+    rates: Rates,
+) -> None:
+    (port, path), (other_port, other_path) = routes.values()
+    rates.noop.append(await _drive(given, callers, port, "/noop", body))
+    await given.databases.settle()
+    rates.accept.append(await _drive(given, callers, port, path, body))
+    await given.databases.settle()
+    rates.alone.append(await _drive(given, callers, other_port, other_path, body))
+
+
+async def _drive(
+    given: Run, callers: Child, port: int, path: str, body: bytes
+) -> Loaded:
+    loaded: Loaded = await callers.call(
+        "drive",
+        port,
+        post(port, path, body, f"Authorization: Bearer {KEY}"),
+        callers=given.pick(tiny=8, quick=CALLERS, full=CALLERS),
+        seconds=given.pick(tiny=0.1, quick=2.0, full=8.0),
+    )
+    if loaded.refused:
+        raise RuntimeError(f"{loaded.refused} of {loaded.count} were refused at {path}")
+    return loaded
+
+
+def _figures(where: str, rates: Rates) -> list[Figure]:
+    noop, accept, alone = (
+        [each.rate for each in rounds]
+        for rounds in (rates.noop, rates.accept, rates.alone)
+    )
+    share, times = ratio_of(accept, noop), ratio_of(accept, alone)
+    late = ", ".join(
+        f"{name} {ms(median(getattr(each, name) for each in rates.accept))}"
+        for name in ("p50", "p99")
+    )
+    return [
+        Figure(
+            mark="T1",
+            what=f"accept / no-op route, {where}",
+            measured=f"{share:.2f}: {spread(accept)}/s of {spread(noop)}/s; {late}",
+            ratio=share,
+            at_least=0.5,
+        ),
+        Figure(
+            mark="T1",
+            what=f"accept / one commit per request, {where}",
+            measured=f"{times:.1f}: {spread(accept)}/s beside {spread(alone)}/s",
+            ratio=times,
+            at_least=10,
+        ),
+    ]
+
+
+async def _shared(dialect: Dialect, group: Child, alone: Child) -> Figure:
+    """Say how many messages shared a commit, and that the other node's did not."""
+    messages, commits = await group.call("batches")
+    singles, single_commits = await alone.call("batches")
+    if singles > 1.02 * single_commits:  # two transactions in one microsecond
+        raise RuntimeError("the node of single commits shared some of them")
+    return Figure(
+        mark="T1",
+        what=f"messages per commit, {SHOWN[dialect]}",
+        measured=f"{messages / commits:.0f} of at most 100; alone 1",
+    )
