@@ -1,0 +1,216 @@
+"""What is done to a service under traffic, and what was in flight when it was done."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from tenure.clock import US
+from tenure.limits import LAB_LOOK_SECONDS
+from tenure.testing.lab.model import Fault, Scenario
+from tenure.testing.lab.postgres import Stop
+from tenure.testing.lab.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tenure.clock import Clock
+    from tenure.ids import Random
+    from tenure.testing.lab.evidence import Begun, Evidence
+    from tenure.testing.lab.model import Plan
+    from tenure.testing.lab.nodes import NodeProcess
+    from tenure.testing.lab.postgres import Postgres
+    from tenure.testing.lab.records import Records
+
+__all__ = ["Blow", "Stage", "as_faults", "strike"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blow:
+    """A fault as it was dealt; requests count as going on from `since` (µs)."""
+
+    what: str
+    at: int
+    since: int
+    in_flight: int
+    pid: int | None = None
+    """The process that was ended."""
+    node: NodeProcess | None = None
+    """Which comes back as another process."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """Everything that a fault may touch, and what was dealt so far."""
+
+    plan: Plan
+    folder: Path
+    nodes: Sequence[NodeProcess]
+    servers: list[Postgres]
+    """Of the database, the one that nodes talk to last; empty on SQLite."""
+    records: Records
+    evidence: Evidence
+    rng: Random
+    clock: Clock
+    blows: list[Blow] = field(default_factory=list[Blow])
+    unclean: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything has arrived."""
+        return self.records.pairs >= self.plan.deliveries
+
+
+async def strike(stage: Stage) -> None:
+    """Deal the plan's faults; returns when all were dealt and everything has arrived."""
+    plan = stage.plan
+    async with asyncio.TaskGroup() as group:
+        if plan.faults is not None:
+            for turn in range(plan.faults):
+                share = plan.deliveries * (turn + 1) // (plan.faults + 1)
+                await _reach(stage, share)
+                await _deal(stage, turn, group)
+        elif plan.every_seconds is not None:
+            await _keep_dealing(stage, plan.every_seconds, group)
+    await _reach(stage, plan.deliveries)
+
+
+async def _reach(stage: Stage, pairs: int) -> None:
+    await until(lambda: stage.records.pairs >= pairs)
+
+
+async def _keep_dealing(
+    stage: Stage, every_seconds: float, group: asyncio.TaskGroup
+) -> None:
+    turn, due = 0, stage.clock.monotonic() + every_seconds
+    while not stage.finished:
+        if stage.clock.monotonic() < due:
+            await asyncio.sleep(LAB_LOOK_SECONDS)
+            continue
+        due += every_seconds
+        await _deal(stage, turn, group)
+        turn += 1
+
+
+async def _deal(stage: Stage, turn: int, group: asyncio.TaskGroup) -> None:
+    match stage.plan.scenario:
+        case Scenario.KILL:
+            blow = await _kill(stage, group)
+        case Scenario.ROLLING:
+            blow = await _restart(stage, turn)
+        case Scenario.RESTART_DATABASE:
+            blow = await _restart_database(stage, turn)
+        case Scenario.BACKENDS:
+            blow = await _end_backends(stage)
+        case Scenario.FAILOVER:
+            blow = await _fail_over(stage, turn)
+        case other:
+            assert_never(other)
+    stage.blows.append(blow)
+
+
+async def _kill(stage: Stage, group: asyncio.TaskGroup) -> Blow:
+    """Kill a random process that answers; it is started again beside the rest."""
+    await until(lambda: any(node.ready for node in stage.nodes))
+    node = stage.rng.choice([node for node in stage.nodes if node.ready])
+    pid, at = node.pids[-1], stage.clock.wall_us()
+    await node.kill()
+    held = await stage.evidence.held_by(pid)
+    group.create_task(_start(node))
+    return Blow(
+        what="kill -9",
+        at=at,
+        since=at,
+        in_flight=held.claimed + held.taken,
+        pid=pid,
+        node=node,
+    )
+
+
+async def _start(node: NodeProcess) -> None:
+    await node.start()
+
+
+async def _restart(stage: Stage, turn: int) -> Blow:
+    """Ask one process to end, one after the other, and start it again."""
+    node = stage.nodes[turn % len(stage.nodes)]
+    pid, at = node.pids[-1], stage.clock.wall_us()
+    held = await stage.evidence.held_by(pid)
+    code = await node.terminate()
+    stage.unclean += code != 0
+    await node.start()
+    return Blow(
+        what="SIGTERM", at=at, since=at, in_flight=held.claimed, pid=pid, node=node
+    )
+
+
+async def _restart_database(stage: Stage, turn: int) -> Blow:
+    """Crash the server and, every other time, stop it; then start it again."""
+    how = Stop.CRASH if turn % 2 == 0 else Stop.FAST
+    before = await stage.evidence.claimed()
+    at = stage.clock.wall_us()
+    await stage.servers[-1].stop(how)
+    await stage.servers[-1].start()
+    since = stage.clock.wall_us()
+    after = await stage.evidence.claimed()
+    return Blow(
+        what="database crash" if how is Stop.CRASH else "database stop",
+        at=at,
+        since=since,
+        in_flight=max(before, after),
+    )
+
+
+async def _end_backends(stage: Stage) -> Blow:
+    """End a random part of the connections, whatever they are doing."""
+    server = stage.servers[-1]
+    before = await stage.evidence.claimed()
+    found = await server.client_backends()
+    chosen = stage.rng.sample(found, stage.rng.randint(1, len(found))) if found else []
+    at = stage.clock.wall_us()
+    await server.terminate(chosen)
+    after = await stage.evidence.claimed()
+    return Blow(
+        what=f"{len(chosen)} backends",
+        at=at,
+        since=at,
+        in_flight=max(before, after),
+    )
+
+
+async def _fail_over(stage: Stage, turn: int) -> Blow:
+    """Crash the primary; its synchronous standby answers at the same address."""
+    primary = stage.servers[-1]
+    standby = await primary.standby(stage.folder / f"standby-{turn + 1}")
+    stage.servers.append(standby)
+    before = await stage.evidence.claimed()
+    at = stage.clock.wall_us()
+    await primary.stop(Stop.CRASH)
+    await standby.promote(primary.port)
+    since = stage.clock.wall_us()
+    after = await stage.evidence.claimed()
+    return Blow(what="failover", at=at, since=since, in_flight=max(before, after))
+
+
+def as_faults(blows: Sequence[Blow], begun: Sequence[Begun]) -> tuple[Fault, ...]:
+    """Return the blows with how long it took until requests began again."""
+    return tuple(_as_fault(blow, begun) for blow in blows)
+
+
+def _as_fault(blow: Blow, begun: Sequence[Begun]) -> Fault:
+    after = [each for each in begun if each.at >= blow.since]
+    others = next((each.at for each in after if each.pid != blow.pid), None)
+    heir = None
+    if blow.node is not None and blow.pid is not None:
+        pids = blow.node.pids
+        heirs = pids[pids.index(blow.pid) + 1 :][:1]
+        heir = next((each.at for each in after if each.pid in heirs), None)
+    return Fault(
+        what=blow.what,
+        at=blow.at,
+        in_flight=blow.in_flight,
+        others_seconds=None if others is None else (others - blow.at) / US,
+        restarted_seconds=None if heir is None else (heir - blow.at) / US,
+    )
