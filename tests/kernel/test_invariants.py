@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tenure.kernel.invariants import INVARIANTS, broken
 from tenure.kernel.states import Phase, State, Work

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from tenure.ids import AttemptId, LaneId, NodeId, TenantId, WorkId
 from tenure.kernel.commands import Failed, Result, Settlement

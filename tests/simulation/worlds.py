@@ -9,9 +9,11 @@ the kernel alone, on SQLite and on PostgreSQL.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from tenure.ids import LaneId, NodeId, TenantId, WorkId, new_attempt_id
 from tenure.kernel import transitions

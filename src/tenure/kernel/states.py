@@ -1,10 +1,15 @@
-"""The words of the kernel as types: a work row, an attempt, and their states."""
+"""The words of the kernel as types: a work row, an attempt, and their states.
+
+Rows are `msgspec.Struct`: as immutable as frozen dataclasses, and made ten times faster,
+which matters where every delivery makes several.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from tenure.ids import AttemptId, LaneId, NodeId, TenantId, WorkId
 
@@ -51,8 +56,7 @@ class OrderPolicy(StrEnum):
     SKIP = "skip"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """One row that says something must happen.
 
     Invariants, each checked by `tenure.kernel.invariants`:
@@ -105,8 +109,7 @@ class Work:
         return self.claimed_by is not None and self.state is not State.CLAIMED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The evidence of one claim. `late_*` are filled at most once, the rest never."""
 
     id: AttemptId

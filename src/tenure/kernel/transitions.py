@@ -14,8 +14,11 @@ every instant are microseconds since the Unix epoch, UTC.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from tenure.ids import AttemptId, NodeId
 from tenure.kernel.commands import (
@@ -54,8 +57,7 @@ class Late:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What a verb does: the row to write (None = unchanged) and its evidence."""
 
     work: Work | None

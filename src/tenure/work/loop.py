@@ -16,8 +16,10 @@ The loop never ends by itself and never on an error: it says what failed and goe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from tenure.clock import US
 from tenure.errors import Unavailable

@@ -10,8 +10,9 @@ in the same transaction. The head's lock comes before the locks of work rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tenure.ids import LaneId, WorkId
 from tenure.kernel.commands import Order

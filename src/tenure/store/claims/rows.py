@@ -8,6 +8,7 @@ statement writes all changes. So there is no rule about states in SQL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from tenure.ids import LaneId, WorkId
@@ -46,6 +47,8 @@ _WRITTEN: Final[Mapping[str, ColumnType]] = {
     "settled_at": "bigint",
 }
 """What a decision may change. The claim's own columns change in `taking` alone."""
+_written: Final[Callable[[Work], tuple[Any, ...]]] = attrgetter(*_WRITTEN)
+_evidence: Final[Callable[[Attempt], tuple[Any, ...]]] = attrgetter(*ATTEMPT_COLUMNS)
 
 
 def work_columns(alias: str) -> str:
@@ -127,38 +130,16 @@ def write(tx: Tx, rows: Sequence[Work]) -> None:
     """Write decided rows back. Their locks are held, so each one exists."""
     if not rows:
         return
-    records = [
-        tuple(
-            str(value) if name in {"state", "phase"} and value is not None else value
-            for name in _WRITTEN
-            for value in (getattr(row, name),)
-        )
-        for row in rows
-    ]
-    given, params = tx.rows("b", _WRITTEN, records)
-    sets = ", ".join(f"{name} = b.{name}" for name in _WRITTEN if name != "id")
-    written = tx.run(
-        f"UPDATE work SET {sets} FROM {given} WHERE work.id = b.id", params
-    )
+    records = [_written(row) for row in rows]
+    written = tx.update(schema.work, ("id",), _WRITTEN, records)
     assert written == len(rows), "a locked row vanished"
 
 
 def insert_attempts(tx: Tx, attempts: Sequence[Attempt]) -> None:
     """Insert evidence; (work, claim) is its key, so a second insert is an error."""
-    tx.insert(
-        schema.attempt,
-        [
-            {
-                name: str(value) if name in _AS_TEXT and value is not None else value
-                for name in ATTEMPT_COLUMNS
-                for value in (getattr(attempt, name),)
-            }
-            for attempt in attempts
-        ],
+    tx.insert_records(
+        schema.attempt, ATTEMPT_COLUMNS, [_evidence(attempt) for attempt in attempts]
     )
-
-
-_AS_TEXT: Final = frozenset({"outcome", "state_after", "late_outcome"})
 
 
 def fill_late(tx: Tx, lates: Sequence[tuple[WorkId, int, Late]]) -> None:

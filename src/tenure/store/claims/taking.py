@@ -17,6 +17,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
+
 from tenure.ids import LaneId, NodeId
 from tenure.kernel.lanes import Limits, room, starts
 from tenure.kernel.states import Work
@@ -83,8 +85,7 @@ class LaneView:
     breaker_until: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """A row that this node may try now, and what it needs to know of its lane.
 
     `start_at` (µs) may lie up to a second ahead, for rate limited lanes; `number` is the
