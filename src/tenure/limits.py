@@ -32,11 +32,13 @@ FILE_LOCK_CHECK_SECONDS: Final = 1.0  # a killed and restarted process goes on w
 # --- Worker: what runs at once --------------------------------------------------------
 POLL_MAX_SECONDS: Final = 1.0  # wake-ups are hints; correctness rests on this poll
 POLL_JITTER: Final = 0.2  # nodes that started together must not poll together
-NOTIFY_EVERY_SECONDS: Final = 0.1  # a commit that notifies holds a lock of all databases
-COMMIT_GRACE_SECONDS: Final = 0.02  # from COMMIT being sent to its end, where none tells
+NOTIFY_EVERY_SECONDS: Final = 0.1  # such a commit locks all databases of a server
+COMMIT_GRACE_SECONDS: Final = 0.02  # a COMMIT's length, where only its start is told
+RINGS_MAX: Final = 100  # hints that wait to be sent; each wakes for all before it
 LISTEN_CHECK_SECONDS: Final = 30.0  # a silent connection is asked whether it lives
+LISTEN_CLOSE_SECONDS: Final = 1.0  # for a server that hangs while this node stops
 LISTEN_BACKOFF_MIN_SECONDS: Final = 0.5  # before a lost listener connects again
-LISTEN_BACKOFF_MAX_SECONDS: Final = 30.0  # it doubles up to here; the poll does the work
+LISTEN_BACKOFF_MAX_SECONDS: Final = 30.0  # it doubles up to here; the poll works on
 SLOTS: Final = 200  # attempts at once per node: memory and sockets stay bounded
 LANE_SLOTS_MIN: Final = 4  # a lane holds max(this, slots / LANE_SLOTS_DIVISOR)
 LANE_SLOTS_DIVISOR: Final = 8  # eight busy lanes fill a node, one never does
@@ -45,6 +47,16 @@ SLOW_SHARE: Final = 0.5  # slow lanes together start nothing beyond this share o
 DRAIN_SECONDS: Final = 30.0  # SIGTERM to end; the grace period that supervisors give
 DRAIN_SETTLE_SECONDS: Final = 5.0  # after the cut, for results to be written
 HOUSEKEEPING_SECONDS: Final = 10.0  # between two passes over what has passed its time
+CHORE_LEASE_SECONDS: Final = 60.0  # many times a step; then another node goes on
+CHORE_REST_FACTOR: Final = 4  # a pass that took long comes again after so many times it
+CHORE_REST_MAX_SECONDS: Final = DAY_SECONDS  # the longest such rest
+RETENTION_PASS_SECONDS: Final = 900.0  # between two passes over what may be removed
+RETENTION_SHARE: Final = 0.2  # of the time that steps may take while there is something
+RETENTION_PAUSE_SECONDS: Final = 0.05  # between two steps at least: others commit
+RETENTION_MESSAGES: Final = 100  # per step: with three deliveries each, 1,500 rows
+RETENTION_APPLICATIONS: Final = 20  # looked into per step
+RETENTION_EXCHANGES: Final = 500  # looked at per step, most are emptied or kept
+RETENTION_ROWS: Final = 500  # removed per step of anything small
 RELEASES_WARN: Final = 10  # a row handed back so often points at a fault of ours
 
 # --- Quarantine: a row that kills nodes ----------------------------------------------
@@ -99,6 +111,9 @@ IDEMPOTENCY_KEY_MAX: Final = 256  # characters
 IDEMPOTENCY_SECONDS: Final = 1 * DAY_SECONDS  # how long a key is remembered
 PAYLOAD_RETENTION_MIN_SECONDS: Final = 5 * DAY_SECONDS  # as in the Svix API
 PAYLOAD_RETENTION_MAX_SECONDS: Final = 90 * DAY_SECONDS  # as in the Svix API; default
+HISTORY_DAYS: Final = 90  # messages, work and attempts after they are over
+HISTORY_DAYS_MAX: Final = 3_650  # ten years
+RESPONSE_DAYS: Final = 30  # what receivers answered, after the delivery is over
 ROUTE_TABLES_MAX: Final = 10_000  # applications whose endpoints a node remembers
 ENDPOINT_CONFIGS_MAX: Final = 10_000  # endpoints whose opened secrets a node remembers
 CANCEL_BATCH_ROWS: Final = 1_000  # open work ended per transaction of a deletion
@@ -218,6 +233,9 @@ RECEIVER_WAIT_SECONDS: Final = 10.0  # for a request that a test expects
 VIRTUAL_PATIENCE_SECONDS: Final = 60.0  # real ones, for one instant of a virtual engine
 
 # --- Crash lab ---------------------------------------------------------------------------
+LAB_MESSAGES: Final = 2_000  # unless told: minutes for all scenarios, not hours
+LAB_ENDPOINTS: Final = 3  # each gets every message
+LAB_PROCESSES: Final = 3  # on PostgreSQL: one dies, two go on
 LAB_CALLERS: Final = 16  # submits at once: a busy client, not a load test
 LAB_CALL_SECONDS: Final = 20.0  # of one submit, then it is asked again
 LAB_AGAIN_SECONDS: Final = 0.1  # before it is: nodes that restart are not stormed
@@ -229,7 +247,7 @@ LAB_LOOK_SECONDS: Final = 0.05  # between two looks at what is waited for
 LAB_READY_SECONDS: Final = 60.0  # for a process to answer, on a host that is busy
 LAB_END_SECONDS: Final = 45.0  # for a process to end: its drain and some more
 LAB_POSTGRES_SECONDS: Final = 60.0  # for the server to recover, copy or follow
-LAB_STILL_SECONDS: Final = 90.0  # nothing moved: longer than any back-off after a loss
+LAB_STILL_SECONDS: Final = 120.0  # nothing moved: longer than any back-off after a loss
 LAB_SHOWN_MAX: Final = 20  # examples of what was doubled or found
 
 TIME_FACTOR_VARIABLE: Final = "TENURE_TEST_TIME_FACTOR"

@@ -28,12 +28,15 @@ from tenure.ids import (
     WorkId,
 )
 from tenure.limits import (
+    DAY_SECONDS,
     ENDPOINTS_PER_APPLICATION_MAX,
+    HISTORY_DAYS,
     IDEMPOTENCY_SECONDS,
     LIST_DEFAULT,
     PAYLOAD_BYTES,
     PAYLOAD_RETENTION_MAX_SECONDS,
     REQUEST_SECONDS,
+    RESPONSE_DAYS,
     RETRY_SECONDS,
     SECRET_GRACE_SECONDS,
     Durations,
@@ -134,11 +137,15 @@ class OutboxSettings:
 
     `allow_networks` are reachable although they are not public. `retry_seconds` is the
     default schedule; `durations` scales it, and every deadline, in tests.
-    `svix_headers` sends `svix-*` beside `webhook-*` to every endpoint.
+    `svix_headers` sends `svix-*` beside `webhook-*` to every endpoint. Payloads are kept
+    for `retention_seconds` from their first due time, answers and history for theirs
+    after the delivery is over.
     """
 
     payload_max_bytes: int = PAYLOAD_BYTES
     retention_seconds: float = PAYLOAD_RETENTION_MAX_SECONDS
+    history_seconds: float = HISTORY_DAYS * DAY_SECONDS
+    response_seconds: float = RESPONSE_DAYS * DAY_SECONDS
     idempotency_seconds: float = IDEMPOTENCY_SECONDS
     request_seconds: float = REQUEST_SECONDS
     retry_seconds: tuple[float, ...] = RETRY_SECONDS

@@ -45,6 +45,7 @@ def resend(
     )
     work = tx.scalar(same)
     if work is None:
+        _keep_message(tx, message.id)
         work = new_work_id()
         row = {
             "message": message.id,
@@ -62,6 +63,14 @@ def resend(
     if work not in answers:
         raise NotFound(f"the delivery of message {message.id} was removed by retention")
     return _said(work, answers[work].name.lower())
+
+
+def _keep_message(tx: Tx, message: str) -> None:
+    """Hold the message until the commit, so that retention does not take it meanwhile."""
+    lock = " FOR KEY SHARE" if tx.dialect == "postgresql" else ""
+    there = tx.first(f"SELECT 1 FROM message WHERE id = :id{lock}", {"id": message})
+    if there is None:
+        raise NotFound(f"message {message!r} was removed by retention")
 
 
 def _said(work: str, answer: str) -> Written[Resent]:

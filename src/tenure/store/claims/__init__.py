@@ -14,6 +14,7 @@ from tenure.store.claims.holding import (
     release,
 )
 from tenure.store.claims.operators import cancel, cancel_lane, replay, wake
+from tenure.store.claims.removing import lock_ended, remove
 from tenure.store.claims.settling import settle
 from tenure.store.claims.submitting import NewWork, submit
 from tenure.store.claims.sweeping import (
@@ -48,10 +49,12 @@ __all__ = [
     "cancel",
     "cancel_lane",
     "isolate",
+    "lock_ended",
     "mingle",
     "promote",
     "reconcile",
     "release",
+    "remove",
     "replay",
     "settle",
     "submit",
