@@ -200,7 +200,7 @@ class Verbs:
         )
         if kept is not None:
             claims.release(tx, self.walker.node, [(kept.work.id, kept.work.claim)])
-        claims.reconcile(tx, self.walker.node, [], 10 * SECOND)
+        claims.reconcile(tx, self.walker.node, [], 10 * SECOND, unheld_before=[])
         candidates(tx, SweepRule())
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from tenure.ids import NodeId
 from tenure.store import nodes
 from tenure.store.nodes import Beat
 from tests.store.yard import SECOND, Yard
 
 
-async def beat(yard: Yard, node: int, tick: int = 0) -> Beat:
-    return await yard.do(lambda tx: nodes.beat(tx, node, tick=tick))  # pyright: ignore[reportArgumentType]
+async def beat(yard: Yard, node: NodeId, tick: int = 0, still: float = 0.0) -> Beat:
+    still_us = round(still * SECOND)
+    return await yard.do(lambda tx: nodes.beat(tx, node, tick=tick, still_us=still_us))
 
 
 async def test_an_incarnations_id_is_never_used_again(yard: Yard):
@@ -25,24 +27,24 @@ async def test_a_beat_raises_the_number_and_shows_who_else_is_there(yard: Yard):
     assert (two.others[0].name, two.others[0].state) == ("b", "open")
 
 
-async def test_the_tick_is_dated_only_when_it_moves(yard: Yard):
+async def test_the_tick_is_dated_by_how_long_the_node_saw_it_stand_still(yard: Yard):
     node = await yard.node()
 
-    async def dated() -> tuple[int, int]:
+    async def age() -> int:
         (row,) = await yard.do(nodes.list_nodes)
         assert row.tick_at is not None
-        return row.beat_at, row.tick_at
+        return row.beat_at - row.tick_at
 
     await beat(yard, node, tick=1)
-    before = await dated()
+    assert await age() == 0
     yard.pass_time(5)
-    await beat(yard, node, tick=1)
-    stood_still = await dated()
-    assert stood_still[0] >= before[0] + 5 * SECOND
-    assert stood_still[1] == before[1]
+    await beat(yard, node, tick=1, still=5)
+    assert await age() == 5 * SECOND
+    yard.pass_time(3600)  # the database's clock is stepped: nobody stood still so long
+    await beat(yard, node, tick=1, still=10)
+    assert await age() == 10 * SECOND
     await beat(yard, node, tick=2)
-    moved = await dated()
-    assert moved[0] == moved[1] >= stood_still[0]
+    assert await age() == 0
 
 
 async def test_a_node_that_beat_meanwhile_stays_open(yard: Yard):

@@ -109,16 +109,18 @@ def set_lock_path(tx: Tx, node: NodeId, lock_path: str) -> None:
     )
 
 
-def beat(tx: Tx, node: NodeId, *, tick: int) -> Beat:
+def beat(tx: Tx, node: NodeId, *, tick: int, still_us: int = 0) -> Beat:
     """Raise the node's beat, carrying the worker loop's tick; see who else is there.
 
-    `tick_at` moves only when the tick did: a thread that beats for a dead loop shows.
+    `still_us` is for how long the node saw its tick stand still, by its own clock:
+    `tick_at` is set so long before the beat, and so a thread that beats for a dead loop
+    shows, while a database whose clock is stepped makes nobody look dead.
     """
     number = tx.scalar(
         "UPDATE node SET beat = beat + 1, beat_at = :now,"
-        " tick_at = CASE WHEN tick = :tick THEN tick_at ELSE :now END, tick = :tick"
+        " tick_at = :moved, tick = :tick"
         " WHERE id = :node AND state <> 'closed' RETURNING beat",
-        {"node": node, "now": tx.now, "tick": tick},
+        {"node": node, "now": tx.now, "moved": tx.now - still_us, "tick": tick},
     )
     others = [row for row in list_nodes(tx) if row.id != node]
     return Beat(beat=number, others=others)

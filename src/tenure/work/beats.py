@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tenure.clock import Clock
-    from tenure.ids import NodeId
+    from tenure.ids import NodeId, WorkId
     from tenure.limits import Durations
     from tenure.store.backend import Backend
     from tenure.store.claims import LostRow, Reconciled
@@ -43,6 +43,9 @@ __all__ = ["Beats"]
 NEVER_US: Final = 1 << 60
 STALLED_BEATS: Final = 3
 """Beats with one and the same tick after which the loop counts as stalled."""
+STILL_BEATS: Final = 2
+"""What one beat may add, in beats, to the time for which the tick stood still: a thread
+that was stopped itself, or could not reach the database, has watched nobody meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +99,12 @@ class Beats:
         )
         self._others: Sequence[NodeRow] = ()
         self._first = True
-        self._failing = False
+        self._failing: str | None = None
         self._tick = -1
         self._same_ticks = 0
+        self._still = 0.0
+        self._watched = 0.0
+        self._unheld: dict[tuple[WorkId, int], float] = {}
         self.count = 0
         """Good beats so far."""
 
@@ -125,6 +131,11 @@ class Beats:
         """Whether the loop's tick stood still over the last beats."""
         return self._same_ticks >= STALLED_BEATS
 
+    @property
+    def failing(self) -> str | None:
+        """Why the last beat failed, or what goes with it; None when it did not."""
+        return self._failing
+
     # --- the thread ------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -146,8 +157,9 @@ class Beats:
 
     def _failed(self, error: BaseException) -> None:
         self._peers.failed()
-        if not self._failing:
-            self._failing = True
+        self._unheld.clear()
+        told, self._failing = self._failing is not None, str(error)
+        if not told:
             known = isinstance(error, Unavailable)
             self._events.tell(
                 Event.BEAT_FAILED, error=None if known else error, why=str(error)
@@ -159,16 +171,17 @@ class Beats:
         if current is None:
             return
         tick = self._loop.tick
+        still, watched = self._stood_still(tick), self._clock.monotonic()
         sent = current.fence.sending()
         answer = self._backend.write_blocking(
-            partial(_beat, node=current.node, tick=tick)
+            partial(_beat, node=current.node, tick=tick, still_us=round(still * US))
         )
         if answer.beat.beat is None:
             self._closed(current)
             return
         current.fence.renew(sent)
-        self._failing = False
         self.count += 1
+        self._still, self._watched = still, watched
         self._watch_tick(tick)
         self._others = answer.beat.others
         self._reconcile(current)
@@ -184,10 +197,12 @@ class Beats:
         lowest = all(current.node < other.id for other in self._others)
         if closed or first or lowest:
             self._sweep()
+        self._failing = None
 
     def _closed(self, current: Incarnation) -> None:
         current.fence.shut("closed by another node")
         self._peers.failed()
+        self._unheld.clear()
         self._events.tell(Event.NODE_CLOSED_BY_OTHERS, node=current.node)
         opened = self._reopen()
         if opened is not None:
@@ -195,6 +210,13 @@ class Beats:
             self._first = True
             self._loop.signal.wake_soon()
             self._nudged.set()
+
+    def _stood_still(self, tick: int) -> float:
+        """Return for how long this thread has seen the tick stand still, in seconds."""
+        if tick != self._tick:
+            return 0.0
+        passed = self._clock.monotonic() - self._watched
+        return self._still + min(passed, STILL_BEATS * self._durations.beat_seconds)
 
     def _watch_tick(self, tick: int) -> None:
         same = tick == self._tick and self._loop.open
@@ -207,6 +229,12 @@ class Beats:
 
     def _reconcile(self, current: Incarnation) -> None:
         age = self._durations.reconcile_age_seconds
+        # Two beats must find a claim; a nudged one that follows at once is the same one.
+        began = self._clock.monotonic()
+        apart = self._durations.beat_seconds / 2
+        unheld_before = {
+            claim for claim, since in self._unheld.items() if began - since >= apart
+        }
 
         def compare(tx: Tx) -> Reconciled:
             # The clock is read before memory is looked at: a claim that is not in this
@@ -222,10 +250,15 @@ class Beats:
                 for since in (before, after)
             )
             return reconcile(
-                tx, current.node, held, NEVER_US if old else round(age * US)
+                tx,
+                current.node,
+                held,
+                NEVER_US if old else round(age * US),
+                unheld_before=unheld_before,
             )
 
         found = self._backend.write_blocking(compare)
+        self._unheld = {claim: self._unheld.get(claim, began) for claim in found.unheld}
         if found.released or found.gone or found.cancel:
             self._post(partial(self._loop.reconciled, found))
 
@@ -277,8 +310,8 @@ class Beats:
         return sweep(tx, self._rule)
 
 
-def _beat(tx: Tx, *, node: NodeId, tick: int) -> _Answer:
-    beaten = nodes.beat(tx, node, tick=tick)
+def _beat(tx: Tx, *, node: NodeId, tick: int, still_us: int) -> _Answer:
+    beaten = nodes.beat(tx, node, tick=tick, still_us=still_us)
     server = "sqlite"
     if tx.dialect == "postgresql":
         server = str(tx.scalar("SELECT CAST(pg_postmaster_start_time() AS text)"))

@@ -49,6 +49,8 @@ class NodeHealth:
     beat_age: float
     fenced: bool
     stalled: bool
+    failing: str | None
+    """Why the last beat failed; None when it did not. May name the database's host."""
     held: int
     slots: int
 
@@ -198,6 +200,7 @@ class Node:
             beat_age=0.0 if current is None else current.fence.age(),
             fenced=current is None or not current.fence.allows(),
             stalled=self.beats.stalled,
+            failing=self.beats.failing,
             held=len(self._loop.hand),
             slots=self._loop.bulkhead.slots,
         )

@@ -23,33 +23,52 @@ Claim = tuple[WorkId, int]
 class Reconciled:
     """The two ways in which a node's memory and the database differ.
 
-    `released`: only the database knew them. `gone`: only memory knows them, so they
-    were lost, cancelled or settled. `cancel`: an operator asks for their end.
+    `released`: only the database knew them, and now they are given back. `unheld`: only
+    the database knows them, and whether they were forgotten is not certain yet. `gone`:
+    only memory knows them, so they were lost, cancelled or settled. `cancel`: an
+    operator asks for their end.
     """
 
     released: Sequence[Claim]
+    unheld: Sequence[Claim]
     gone: Sequence[Claim]
     cancel: Sequence[Claim]
 
 
 def release(tx: Tx, node: NodeId, claims: Sequence[Claim]) -> int:
     """Give back claims that were not begun; return how many were still held."""
+    return len(_release(tx, node, claims))
+
+
+def _release(tx: Tx, node: NodeId, claims: Sequence[Claim]) -> list[Claim]:
+    """Give back claims; return those that were still held."""
     numbers = dict(claims)
 
     def decide(work: Work) -> Change:
         return transitions.release(work, numbers[work.id], node, tx.now)
 
     decided = decide_rows(tx, list(numbers), decide)
-    return sum(change.answer is Answer.APPLIED for _, change in decided.values())
+    return [
+        (id_, numbers[id_])
+        for id_, (_, change) in decided.items()
+        if change.answer is Answer.APPLIED
+    ]
 
 
 def reconcile(
-    tx: Tx, node: NodeId, held: Collection[Claim], older_than_us: int
+    tx: Tx,
+    node: NodeId,
+    held: Collection[Claim],
+    older_than_us: int,
+    *,
+    unheld_before: Collection[Claim],
 ) -> Reconciled:
     """Compare the claims in memory with those in the database, both ways.
 
-    A claim that only the database knows is released, uncharged, once it is older than
-    `older_than_us` by the database's clock: a claim whose answer was lost on its way.
+    A claim that only the database knows is released, uncharged: its answer was lost on
+    its way. It must be older than `older_than_us` by the database's clock, and be one of
+    `unheld_before`, those that the caller's last comparison found so too: a clock that
+    is stepped makes a claim look old that is only on its way into memory.
     """
     found = tx.all(
         "SELECT id, claim, claimed_at, cancel_requested_at FROM work"
@@ -58,14 +77,20 @@ def reconcile(
     )
     mine = set(held)
     known = {(row[0], row[1]) for row in found}
-    forgotten = [
-        (row[0], row[1])
-        for row in found
-        if (row[0], row[1]) not in mine and row[2] < tx.now - older_than_us
-    ]
-    release(tx, node, forgotten)
+    unheld = {(row[0], row[1]): row[2] for row in found if (row[0], row[1]) not in mine}
+    before = set(unheld_before)
+    released = _release(
+        tx,
+        node,
+        [
+            claim
+            for claim, claimed_at in unheld.items()
+            if claim in before and claimed_at < tx.now - older_than_us
+        ],
+    )
     return Reconciled(
-        released=forgotten,
+        released=released,
+        unheld=sorted(unheld.keys() - set(released)),
         gone=sorted(mine - known),
         cancel=[
             (row[0], row[1])
