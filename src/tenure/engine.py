@@ -23,12 +23,14 @@ from tenure.clock import Clock, SystemClock
 from tenure.config import Settings, load
 from tenure.errors import ConfigInvalid, InvariantViolated, Unavailable, WrongKeyRing
 from tenure.ids import token
-from tenure.limits import HOUSEKEEPING_SECONDS, Durations
+from tenure.limits import DAY_SECONDS, HOUSEKEEPING_SECONDS, Durations
 from tenure.outbox.delivery import Delivery
 from tenure.outbox.http import HttpTransport
+from tenure.outbox.joining import Submitter
 from tenure.outbox.keyring import KeyRing, new_key
 from tenure.outbox.model import OutboxSettings
 from tenure.outbox.outbox import Outbox
+from tenure.outbox.retention import Retention
 from tenure.spawn import Tasks
 from tenure.store.backend import Backend, BackendSettings, open_backend
 from tenure.store.identity import (
@@ -37,6 +39,7 @@ from tenure.store.identity import (
     claim_setting,
     read_setting,
 )
+from tenure.store.wakeups import Wakeups
 from tenure.telemetry.events import Event, Events
 from tenure.work.drain import Drain
 from tenure.work.kinds import seal
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 
     from tenure.ids import NodeId
     from tenure.outbox.http import Transport
+    from tenure.outbox.joining import Hint
     from tenure.work.drain import Drained, Draining
     from tenure.work.kinds import Kind
 
@@ -109,6 +113,8 @@ class Engine:
         self._exits: Final = contextlib.AsyncExitStack()
         self._backend: Backend | None = None
         self._outbox: Outbox | None = None
+        self._submitter: Submitter | None = None
+        self._wakeups: Wakeups | None = None
         self._loop: WorkerLoop | None = None
         self._node: Node | None = None
         self._drain: Drain | None = None
@@ -120,6 +126,15 @@ class Engine:
     def outbox(self) -> Outbox:
         """The outbox. Raises InvariantViolated before `start`."""
         return _started(self._outbox)
+
+    @property
+    def submitter(self) -> Submitter:
+        """Accepts in transactions of this process's own sessions.
+
+        What it accepted is looked for as soon as the transaction has committed. Raises
+        InvariantViolated before `start`.
+        """
+        return _started(self._submitter)
 
     @property
     def backend(self) -> Backend:
@@ -189,7 +204,12 @@ class Engine:
             self.clock,
             bootstrap_key=_secret(settings),
             sending=settings.sending,
-            accepted=self.wake,
+            accepted=self._committed,
+        )
+        self._submitter = Submitter(
+            outbox_settings(settings, self.durations),
+            hint=self._joined(asyncio.get_running_loop()),
+            clock=None if self._server_time else self.clock,
         )
         outbox.start()
         self._exits.push_async_callback(outbox.aclose)
@@ -249,6 +269,19 @@ class Engine:
         await node.open()
         self._tasks.start(loop.run(), name="engine.loop")
         self._tasks.start(self._keep_house(), name="engine.housekeeping")
+        retention = Retention(
+            backend,
+            outbox_settings(self.settings, self.durations),
+            self.clock,
+            self.events,
+            lambda: self.node,
+        )
+        self._tasks.start(retention.run(), name="engine.retention")
+        if self.settings.notify and backend.dialect == "postgresql":
+            self._wakeups = Wakeups(
+                backend.url, heard=loop.signal.wake, events=self.events
+            )
+            self._tasks.start(self._wakeups.run(), name="engine.wakeups")
 
     async def stop(
         self, *, told: Callable[[Draining], None] | None = None
@@ -289,6 +322,22 @@ class Engine:
         """Stop."""
         await self.stop()
 
+    # --- wake-ups --------------------------------------------------------------------
+
+    def _committed(self) -> None:
+        """Look for what a commit of this process made due, and let others look."""
+        self.wake()
+        if self._wakeups is not None:
+            self._wakeups.tell()
+
+    def _joined(self, loop: asyncio.AbstractEventLoop) -> Hint:
+        """Return what a caller's commit calls, from whichever thread it is on."""
+
+        def hint(_: object, after: float) -> None:
+            loop.call_soon_threadsafe(loop.call_later, after, self._committed)
+
+        return hint
+
     # --- beside the loop -------------------------------------------------------------
 
     async def _keep_house(self) -> None:
@@ -315,6 +364,10 @@ def outbox_settings(settings: Settings, durations: Durations) -> OutboxSettings:
         allow_networks=settings.allow_networks,
         https_only=settings.https_only,
         svix_headers=settings.svix_headers,
+        retention_seconds=settings.payload_days * DAY_SECONDS,
+        history_seconds=settings.history_days * DAY_SECONDS,
+        response_seconds=settings.response_days * DAY_SECONDS,
+        idempotency_seconds=settings.idempotency_hours * 3600.0,
         durations=durations,
     )
 

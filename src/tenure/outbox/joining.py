@@ -116,8 +116,8 @@ class Submitter:
     """Accepts messages in transactions that callers began and will commit.
 
     Opens nothing: it needs no engine, no key ring and no node in its process. `hint` is
-    told after commits. Safe to use from several threads at once, each with a session of
-    its own.
+    told after commits. `clock` tells the time instead of the database and the system,
+    for tests. Safe to use from several threads at once, each with a session of its own.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Submitter:
     ) -> None:
         self._settings: Final = settings or OutboxSettings()
         self._hint: Final = hint
-        self._clock: Final[Clock] = clock or SystemClock()
+        self._clock: Final = clock
         self._routes: Final = Routes()
         self._guard: Final = threading.Lock()
         self._looked_at: Final[weakref.WeakSet[Engine]] = weakref.WeakSet()
@@ -227,7 +227,10 @@ class Submitter:
 
     def _submit(self, into: Session | Connection, given: _Given) -> Accepted:
         connection = into.connection() if isinstance(into, Session) else into
-        tx = Tx.within(connection, clock=self._clock)
+        tx = Tx.within(connection, clock=self._clock or SystemClock())
+        at = None if self._clock is None else self._clock.wall_us()
+        if at is not None:
+            tx.set_now(at)
         _stand_inside(connection)
         with tx.savepoint():  # undone by whatever is raised, a cancellation too
             self._look_at(tx)
@@ -238,7 +241,7 @@ class Submitter:
                 tenant=given.tenant,
                 app_ref=given.app_ref,
                 message=given.message,
-                id=new_message_id(),
+                id=new_message_id(at_us=at),
                 idempotency=given.once,
             )
             batch = accept_batch(
