@@ -193,6 +193,34 @@ class Settings(BaseSettings):
         " transaction pooler; what another process accepts then waits for the poll, a"
         " second at most.",
     )
+    history_days: int = Field(
+        default=limits.HISTORY_DAYS,
+        ge=1,
+        le=limits.HISTORY_DAYS_MAX,
+        description="Days for which messages, their deliveries and attempts are kept"
+        " after every delivery is over. An application may say otherwise.",
+    )
+    response_days: int = Field(
+        default=limits.RESPONSE_DAYS,
+        ge=1,
+        le=limits.HISTORY_DAYS_MAX,
+        description="Days for which the answers of receivers are kept after the delivery"
+        " is over. An application may say otherwise.",
+    )
+    payload_days: int = Field(
+        default=round(limits.PAYLOAD_RETENTION_MAX_SECONDS / limits.DAY_SECONDS),
+        ge=1,
+        le=limits.HISTORY_DAYS_MAX,
+        description="Days for which payloads are kept from their first due time, and"
+        " longer while a delivery is open. A message or an application may say"
+        " otherwise.",
+    )
+    idempotency_hours: int = Field(
+        default=round(limits.IDEMPOTENCY_SECONDS / 3600),
+        ge=1,
+        le=24 * limits.HISTORY_DAYS_MAX,
+        description="Hours for which an Idempotency-Key is remembered.",
+    )
     svix_headers: Switch = Field(
         default=False,
         description="`on`: send `svix-*` headers beside the `webhook-*` ones.",
