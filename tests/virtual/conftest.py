@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from pydantic import SecretStr
 
-from tenure.config import Settings
+from tenure.config import Settings, Synchronous
 from tenure.outbox.keyring import new_key
 from tenure.testing import Receiver, Reply
 from tenure.testing.virtual import VirtualEngine
@@ -23,6 +23,7 @@ async def world(database_url: str) -> AsyncIterator[World]:
         database_url=database_url,
         secret_keys=(SecretStr(new_key()),),
         allow_networks=LOOPBACK,
+        sqlite_synchronous=Synchronous.NORMAL,
     )
     async with VirtualEngine(settings) as engine:
         receiver = Receiver(Reply(status=503), clock=engine.clock)

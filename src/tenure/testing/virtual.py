@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 from pydantic import SecretStr
 
 from tenure.clock import US, SettableClock, SystemClock
-from tenure.config import Settings
+from tenure.config import Settings, Synchronous
 from tenure.engine import Engine
 from tenure.limits import VIRTUAL_PATIENCE_SECONDS, Durations
 from tenure.outbox.keyring import new_key
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualEngine"]
 
-_LOOK_SECONDS: Final = 0.001
+_LOOK_SECONDS: Final = 0.0005
 """Between two looks at whether something real, such as a request, has ended."""
 _SLEEPERS_MIN: Final = 3
 """Who sleeps in an engine at rest: the worker loop, its watch, the housekeeping."""
@@ -101,7 +101,7 @@ class VirtualEngine:
         self._patience: Final = patience_seconds
         self._exits: Final = AsyncExitStack()
         self._engine: Engine | None = None
-        self._at_rest: int | None = None
+        self._least: int | None = None  # how many sleep when nothing goes on
 
     @property
     def engine(self) -> Engine:
@@ -157,6 +157,7 @@ class VirtualEngine:
             database_url=f"sqlite:///{folder.name}/tenure.db",
             secret_keys=(SecretStr(new_key()),),
             allow_networks=_LOOPBACK,
+            sqlite_synchronous=Synchronous.NORMAL,
         )
 
     # --- time ------------------------------------------------------------------------
@@ -220,39 +221,38 @@ class VirtualEngine:
 
     async def _rest(self) -> None:
         """Wait until whoever was woken sleeps again and whatever is due was taken."""
+        worker = self.engine.worker
         while True:
-            await self._passed()
-            waiting = await self._waiting()
-            asleep = self._watched.sleeping - waiting
-            least = _SLEEPERS_MIN if self._at_rest is None else self._at_rest
-            if asleep < least:
-                await asyncio.sleep(_LOOK_SECONDS)
+            await self._look()
+            waiting = self._waiting()
+            if waiting < len(worker.hand):
+                while self._waiting() < len(worker.hand):  # noqa: ASYNC110 - sockets
+                    await asyncio.sleep(_LOOK_SECONDS)
                 continue
             due = await self._next_event()
             if due is not None and due <= self.now:
                 continue
             if not waiting:
-                self._at_rest = min(asleep, self._at_rest or asleep)
+                asleep = self._watched.sleeping
+                self._least = min(asleep, self._least or asleep)
             return
 
-    async def _passed(self) -> None:
-        """Return after a whole pass of the worker loop that began from now on."""
+    async def _look(self) -> None:
+        """Return after a whole pass of the worker loop, when whoever sleeps does so."""
         worker = self.engine.worker
-        for _ in range(2):  # the second begins when the first is over
-            before = worker.tick
-            self.engine.wake()
-            while worker.tick == before:  # noqa: ASYNC110 - the loop's own count
-                await asyncio.sleep(0)
-
-    async def _waiting(self) -> int:
-        """Wait until attempts have ended; count those that wait for their start."""
-        worker = self.engine.worker
-        while True:
-            helds = tuple(worker.hand.values())
-            waiting = sum(map(self._waits, helds))
-            if waiting == len(helds) and worker.claiming_since is None:
-                return waiting
+        before = worker.tick
+        self.engine.wake()
+        while worker.tick == before or worker.claiming_since is not None:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SECONDS)
+        least = self._least or _SLEEPERS_MIN
+        while self._watched.sleeping - self._waiting() < least:
+            if self._waiting() < len(worker.hand):
+                return  # what was claimed runs
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _waiting(self) -> int:
+        """Count the attempts that wait for their start."""
+        return sum(map(self._waits, tuple(self.engine.worker.hand.values())))
 
     def _waits(self, held: Held) -> bool:
         return held.entered and held.running and held.start > self.clock.monotonic()
