@@ -80,6 +80,8 @@ def _identity(tx: Tx, scope: Scope, about: About) -> list[Suspect]:
 
 def _ring(tx: Tx, scope: Scope, about: About) -> list[Suspect]:
     del scope
+    if about.ring_fault is not None:
+        return [Suspect(key=("key_ring",), what=about.ring_fault)]
     check = read_setting(tx, "key_ring")
     if about.ring is None or check is None or about.ring.opens(check):
         return []

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tenure.store.backend import Backend
     from tenure.store.tx import Tx
 
-__all__ = ["CHECKS", "examine", "examine_snapshot"]
+__all__ = ["CHECKS", "estimate", "examine", "examine_snapshot"]
 
 CHECKS: Final[tuple[Check, ...]] = (
     *deployment.CHECKS,
@@ -179,6 +179,20 @@ class _Found:
             examined=dict(self.examined),
             took_seconds=took_seconds,
         )
+
+
+def estimate(tx: Tx) -> dict[str, int]:
+    """Return about how many rows an examination will walk, by table."""
+    if tx.dialect == "postgresql":
+        asked, params = tx.rows("b", {"name": "text"}, [(t.name,) for t in _WALKED])
+        found = tx.all(
+            "SELECT c.relname, CAST(greatest(c.reltuples, 0) AS bigint)"
+            f" FROM {asked} JOIN pg_class c ON c.relname = b.name"
+            " WHERE pg_table_is_visible(c.oid)",
+            params,
+        )
+        return {row[0]: row[1] for row in found}
+    return {t.name: tx.scalar(f"SELECT count(*) FROM {t.name}") for t in _WALKED}
 
 
 def _whole(tx: Tx, check: Check, about: About) -> list[Suspect]:

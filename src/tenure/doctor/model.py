@@ -59,6 +59,18 @@ class Finding:
     todo: str
     healed: bool = False
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding as the API and the command line show it."""
+        return {
+            "code": self.code,
+            "grade": str(self.grade),
+            "invariant": self.invariant,
+            "what": self.what,
+            "where": list(self.where),
+            "todo": self.todo,
+            "healed": self.healed,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -87,17 +99,29 @@ class Report:
         """Whether every invariant holds (now, where something was healed)."""
         return not self.faults
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as the API and the command line show it."""
+        return {
+            "clean": self.clean,
+            "findings": [finding.as_json() for finding in self.findings],
+            "more": dict(self.more),
+            "examined": dict(self.examined),
+            "tookSeconds": round(self.took_seconds, 3),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
     """What an examination knows of the deployment beside its database.
 
     Without a `ring` secrets are not opened; without a `deployment` the identity is not
-    compared. `off` says why nothing is sent, None where it is.
+    compared. `ring_fault` says why there is no ring that opens the database; `off` why
+    nothing is sent, None where it is.
     """
 
     durations: Durations = field(default_factory=Durations)
     ring: KeyRing | None = None
+    ring_fault: str | None = None
     deployment: str | None = None
     off: str | None = None
 
