@@ -16,7 +16,7 @@ from tests.cli.rig import (
 )
 
 VERBS = (
-    *("demo", "explain", "send", "serve", "verify", "version"),
+    *("demo", "explain", "lab", "send", "serve", "verify", "version"),
     *("config check", "config show", "key new"),
     *("endpoints create", "endpoints delete", "endpoints disable", "endpoints enable"),
     *("endpoints list", "endpoints rotate", "endpoints secret", "endpoints show"),

@@ -73,14 +73,23 @@ class Call:
 
 
 def verb(
-    group: typer.Typer, name: str, *, asks: bool = True, **command: Any
+    group: typer.Typer,
+    name: str,
+    *,
+    asks: bool = True,
+    configured: bool = True,
+    **command: Any,
 ) -> Callable[[F], F]:
     """Make a function `f(call, …)` the verb `name` of a group.
 
-    `asks` adds the options that say whom to ask (`--server`, `--key`). The function's
-    first sentence is its help.
+    `asks` adds the options that say whom to ask (`--server`, `--key`), `configured`
+    those that say which settings hold. The function's first sentence is its help.
     """
-    shared = (*_JSON, *(_ACCESS if asks else ()), *_CONFIG)
+    shared = (
+        *_JSON,
+        *(_ACCESS if asks else ()),
+        *(_CONFIG if configured else ()),
+    )
 
     def add(function: F) -> F:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]

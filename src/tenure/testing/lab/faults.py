@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tenure.testing.lab.nodes import NodeProcess
     from tenure.testing.lab.postgres import Postgres
     from tenure.testing.lab.records import Records
+    from tenure.testing.lab.traffic import Traffic
 
 __all__ = ["Blow", "Stage", "as_faults", "strike"]
 
@@ -49,7 +50,8 @@ class Stage:
     folder: Path
     nodes: Sequence[NodeProcess]
     servers: list[Postgres]
-    """Of the database, the one that nodes talk to last; empty on SQLite."""
+    """Of the database: the one that nodes talk to, and its standby once there is one."""
+    traffic: Traffic
     records: Records
     evidence: Evidence
     rng: Random
@@ -68,11 +70,15 @@ async def strike(stage: Stage) -> None:
     plan = stage.plan
     async with asyncio.TaskGroup() as group:
         if plan.faults is not None:
+            parts = plan.faults + 1
             for turn in range(plan.faults):
-                share = plan.deliveries * (turn + 1) // (plan.faults + 1)
-                await _reach(stage, share)
+                await _prepare(stage, turn)
+                # Half a part is under way at the fault, the other half comes after it.
+                await stage.traffic.allow(plan.messages * (2 * turn + 3) // (2 * parts))
+                await _reach(stage, plan.deliveries * (turn + 1) // parts)
                 await _deal(stage, turn, group)
-        elif plan.every_seconds is not None:
+        await stage.traffic.allow(plan.messages)
+        if plan.every_seconds is not None:
             await _keep_dealing(stage, plan.every_seconds, group)
     await _reach(stage, plan.deliveries)
 
@@ -90,6 +96,7 @@ async def _keep_dealing(
             await asyncio.sleep(LAB_LOOK_SECONDS)
             continue
         due += every_seconds
+        await _prepare(stage, turn)
         await _deal(stage, turn, group)
         turn += 1
 
@@ -105,7 +112,7 @@ async def _deal(stage: Stage, turn: int, group: asyncio.TaskGroup) -> None:
         case Scenario.BACKENDS:
             blow = await _end_backends(stage)
         case Scenario.FAILOVER:
-            blow = await _fail_over(stage, turn)
+            blow = await _fail_over(stage)
         case other:
             assert_never(other)
     stage.blows.append(blow)
@@ -180,11 +187,16 @@ async def _end_backends(stage: Stage) -> Blow:
     )
 
 
-async def _fail_over(stage: Stage, turn: int) -> Blow:
+async def _prepare(stage: Stage, turn: int) -> None:
+    """Do what has to be there before a fault."""
+    if stage.plan.scenario is Scenario.FAILOVER:
+        home = stage.folder / f"standby-{turn + 1}"
+        stage.servers.append(await stage.servers[-1].standby(home))
+
+
+async def _fail_over(stage: Stage) -> Blow:
     """Crash the primary; its synchronous standby answers at the same address."""
-    primary = stage.servers[-1]
-    standby = await primary.standby(stage.folder / f"standby-{turn + 1}")
-    stage.servers.append(standby)
+    primary, standby = stage.servers[-2:]
     before = await stage.evidence.claimed()
     at = stage.clock.wall_us()
     await primary.stop(Stop.CRASH)

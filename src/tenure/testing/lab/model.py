@@ -102,6 +102,10 @@ def planned(
             f"{scenario} needs a database server: take --database postgresql, or one of"
             f" {possible} on {database}"
         )
+    if faults is not None and every_seconds is not None:
+        raise ConfigInvalid(
+            "--faults spreads faults over the requests, --every over time: give one"
+        )
     count = 1 if database is Database.SQLITE else processes
     if faults is None and every_seconds is None:
         match scenario:

@@ -143,6 +143,7 @@ class _Run:
                 folder=folder,
                 nodes=started.nodes,
                 servers=started.servers,
+                traffic=traffic,
                 records=self._records,
                 evidence=evidence,
                 rng=seeded(plan.seed),
@@ -150,9 +151,9 @@ class _Run:
             )
             app = await traffic.prepare(started.sink.url, plan.endpoints)
             began = self._clock.monotonic()
-            await self._play(stage, traffic, app)
+            await self._play(stage, app)
             took = self._clock.monotonic() - began
-            return await self._count(stage, traffic, took)
+            return await self._count(stage, took)
 
     def _nodes(self, url: str) -> list[NodeProcess]:
         folder = self._folder
@@ -179,12 +180,14 @@ class _Run:
             for at in range(self._plan.processes)
         ]
 
-    async def _play(self, stage: Stage, traffic: Traffic, app: str) -> None:
+    async def _play(self, stage: Stage, app: str) -> None:
         """Let traffic and faults run until everything has arrived, or nothing comes."""
         try:
             async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self._watch(stage, traffic))
-                submitting = group.create_task(traffic.submit(app, self._plan.messages))
+                watching = group.create_task(self._watch(stage))
+                submitting = group.create_task(
+                    stage.traffic.submit(app, self._plan.messages)
+                )
                 await strike(stage)
                 await submitting
                 watching.cancel()
@@ -194,13 +197,13 @@ class _Run:
         # What came in twice may come in late: until every row is settled.
         await until_seen(stage.evidence.settled, LAB_STILL_SECONDS)
 
-    async def _watch(self, stage: Stage, traffic: Traffic) -> None:
+    async def _watch(self, stage: Stage) -> None:
         """Read what the sink writes; raise when nothing moves any more."""
         moved, last = (-1, -1), self._clock.monotonic()
         while True:
             await asyncio.to_thread(self._records.look)
             now = self._clock.monotonic()
-            at = (len(traffic.accepted), self._records.requests)
+            at = (len(stage.traffic.accepted), self._records.requests)
             if at != moved:
                 moved, last = at, now
             elif now - last > LAB_STILL_SECONDS:
@@ -214,8 +217,8 @@ class _Run:
             )
             await asyncio.sleep(LAB_LOOK_SECONDS)
 
-    async def _count(self, stage: Stage, traffic: Traffic, took: float) -> Figures:
-        plan, records = self._plan, self._records
+    async def _count(self, stage: Stage, took: float) -> Figures:
+        plan, records, traffic = self._plan, self._records, stage.traffic
         codes = [await node.terminate() for node in stage.nodes if node.process]
         await asyncio.to_thread(records.look)
         totals = await stage.evidence.totals()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +53,8 @@ class Traffic:
         self.accepted: Final[dict[str, str]] = {}
         """Message id by idempotency key, as the first 202 said it."""
         self.asked_again = 0
+        self._allowed = 0
+        self._opened: Final = asyncio.Condition()
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -65,8 +68,18 @@ class Traffic:
             await self._api(f"/api/v1/app/{app}/endpoint", {"url": f"{sink}/e{at}"})
         return app
 
+    async def allow(self, messages: int) -> None:
+        """Let so many messages in all be submitted by now.
+
+        What is held back goes on after a fault: else a small run would be over before
+        it, and nothing would show that the service went on.
+        """
+        async with self._opened:
+            self._allowed = messages
+            self._opened.notify_all()
+
     async def submit(self, app: str, messages: int) -> None:
-        """Submit so many messages; returns when each has its 202.
+        """Submit so many messages as they are allowed; returns when each has its 202.
 
         Raises InvariantViolated for an answer that no fault explains.
         """
@@ -75,11 +88,16 @@ class Traffic:
 
         async def caller(turn: int) -> None:
             for number in left:
+                async with self._opened:
+                    await self._opened.wait_for(partial(self._may, number))
                 await self._submit(app, f"{run}-{number}", turn + number)
 
         async with asyncio.TaskGroup() as group:
             for turn in range(LAB_CALLERS):
                 group.create_task(caller(turn))
+
+    def _may(self, number: int) -> bool:
+        return number < self._allowed
 
     async def _submit(self, app: str, key: str, turn: int) -> None:
         body = msgspec.json.encode(
