@@ -5,6 +5,72 @@ and makes them happen. This module is the promised surface: names that are not i
 ``__all__`` may change in any release.
 """
 
-__all__ = ["__version__"]
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tenure.outbox.joining import (
+        AsyncJoinable,
+        Joinable,
+        Submission,
+        Submitter,
+    )
+    from tenure.outbox.model import Accepted
+
+__all__ = ["__version__", "submit", "submit_async"]
 
 __version__ = "0.1.0.dev0"
+
+
+def submit(
+    into: Joinable,
+    application: str,
+    event_type: str,
+    payload: object,
+    **more: Unpack[Submission],
+) -> Accepted:
+    """Accept a message inside of the caller's own transaction.
+
+    ``into`` is a Session or Connection of SQLAlchemy on the database that holds Tenure's
+    tables; the message is sent once it has committed, and never was if it rolls back.
+    Needs no node in this process; caps and ``TENURE_NOTIFY`` are those of the settings,
+    read at the first call. Errors and the rest: `tenure.outbox.joining.Submitter.submit`.
+    """
+    return _submitter().submit(into, application, event_type, payload, **more)
+
+
+async def submit_async(
+    into: AsyncJoinable,
+    application: str,
+    event_type: str,
+    payload: object,
+    **more: Unpack[Submission],
+) -> Accepted:
+    """As `submit`, for an AsyncSession or AsyncConnection."""
+    if not _submitter.cache_info().currsize:
+        import asyncio
+
+        await asyncio.to_thread(_submitter)  # it reads files
+    return await _submitter().submit_async(
+        into, application, event_type, payload, **more
+    )
+
+
+@lru_cache(maxsize=1)
+def _submitter() -> Submitter:
+    """Return this process's own, made from its settings."""
+    from tenure.config import load
+    from tenure.engine import outbox_settings
+    from tenure.limits import Durations
+    from tenure.outbox.joining import Submitter
+    from tenure.store.wakeups import Ringer
+
+    settings = load()
+    return Submitter(
+        outbox_settings(settings, Durations.from_environment()),
+        hint=Ringer().ring if settings.notify else None,
+    )
