@@ -9,7 +9,9 @@ import typer
 from tenure import __version__
 from tenure.cli import (
     demonstrating,
+    doctor,
     explaining,
+    lab,
     sending,
     serving,
     verifying,
@@ -58,7 +60,9 @@ def command_line() -> typer.Typer:
     serving.add(app)
     sending.add(app)
     explaining.add(app)
+    doctor.add(app)
     verifying.add(app)
+    lab.add(app)
     for group, name in (
         (messages, "messages"),
         (endpoints, "endpoints"),
