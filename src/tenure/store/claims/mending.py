@@ -7,8 +7,9 @@ decides about everybody in that queue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tenure.ids import WorkId
 from tenure.kernel.states import Phase, Work
