@@ -138,7 +138,9 @@ def id_instant(text: str) -> int:
     if not prefix or not is_id(text, prefix):
         msg = f"{text!r} is not an id"
         raise ValueError(msg)
-    return (int(text[-_SUFFIX_LENGTH:].translate(_TO_INT32), 32) >> 80) * 1000
+    # Ten characters hold the two spare bits and the 48 of the time.
+    time = text[-_SUFFIX_LENGTH : 10 - _SUFFIX_LENGTH]
+    return int(time.translate(_TO_INT32), 32) * 1000
 
 
 def id_floor(prefix: str, instant_us: int) -> str:

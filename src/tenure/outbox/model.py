@@ -14,7 +14,7 @@ from enum import IntEnum, StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from typing import Generic, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from tenure.ids import (
     AppId,
@@ -161,13 +161,30 @@ class OutboxSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """For how many days an application keeps what is over; None = the deployment's.
+
+    `history_days` and `response_days` run from the end of the delivery, `payload_days`
+    from the message's first due time.
+    """
+
+    history_days: int | None = None
+    payload_days: int | None = None
+    response_days: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationIn:
-    """An application to create, or to put in the place of an existing one."""
+    """An application to create, or to put in the place of an existing one.
+
+    `kept` None leaves what is stored, or the deployment's days for a new one.
+    """
 
     name: str
     uid: str | None = None
     throttle_rate: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +195,7 @@ class ApplicationPatch:
     uid: str | UnsetType | None = UNSET
     throttle_rate: int | UnsetType | None = UNSET
     metadata: Mapping[str, str] | UnsetType | None = UNSET
+    kept: Kept | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +212,7 @@ class Application:
     config_version: int
     created_at: int
     updated_at: int
+    kept: Kept = field(default_factory=Kept)
 
 
 # --- Endpoints -------------------------------------------------------------------------
@@ -360,8 +379,7 @@ class EventType:
 # --- Messages --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMessage:
+class NewMessage(Struct, frozen=True, kw_only=True):
     """A message to accept; `body` is stored, signed and sent byte for byte.
 
     `content_type` None means application/json. `deliver_at` is the first attempt's
@@ -384,8 +402,7 @@ class NewMessage:
     application: ApplicationIn | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """An accepted message; `body` is None when not asked for or expunged."""
 
     id: MessageId
@@ -404,8 +421,7 @@ class Message:
     expunged: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class Accepted(Struct, frozen=True, kw_only=True):
     """The answer to an accepted message: `matched` endpoints got a work row each."""
 
     message: Message

@@ -13,6 +13,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from tenure.errors import (
     InvariantViolated,
@@ -124,6 +125,7 @@ def patched_application(stored: Application, patch: ApplicationPatch) -> Applica
         uid=_or(patch.uid, stored.uid),
         throttle_rate=_or(patch.throttle_rate, stored.throttle_rate),
         metadata=_or(patch.metadata, stored.metadata) or {},
+        kept=_or(patch.kept, stored.kept),
     )
 
 
@@ -340,7 +342,9 @@ def check_message(given: NewMessage, settings: OutboxSettings) -> NewMessage:
             for item in error.items:
                 faults.add(*item.loc, msg=item.msg, kind=item.type)
     faults.done()
-    return replace(given, channels=channels, tags=tags)
+    if channels is given.channels and tags is given.tags:
+        return given
+    return structs.replace(given, channels=channels, tags=tags)
 
 
 def check_inline(given: ApplicationIn, ref: str) -> ApplicationIn:
@@ -394,7 +398,7 @@ def fingerprint(*parts: str | bytes) -> str:
 
 def message_hash(given: NewMessage) -> str:
     """Return a hash of everything in a message, for callers without a request body."""
-    rest = replace(given, body=b"")
+    rest = structs.replace(given, body=b"")
     return fingerprint(given.body, msgspec.json.encode(rest, order="sorted"))
 
 

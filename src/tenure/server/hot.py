@@ -7,11 +7,11 @@ OpenAPI document is in `tenure.server.openapi`.
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, Final, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import Receive, Scope
 
 from tenure.clock import US, from_rfc3339

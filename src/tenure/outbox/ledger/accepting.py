@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
 import sqlalchemy as sa
 
 from tenure.clock import US
@@ -30,7 +31,7 @@ from tenure.ids import (
     id_instant,
     new_work_id,
 )
-from tenure.limits import ACCEPT_ROUNDS_MAX
+from tenure.limits import ACCEPT_ROUNDS_MAX, DAY_SECONDS
 from tenure.outbox import tables
 from tenure.outbox.filters import EndpointFilter, matches
 from tenure.outbox.ledger import remembering, rows
@@ -54,8 +55,27 @@ if TYPE_CHECKING:
     from tenure.store.tx import Tx
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptItem:
+_MESSAGE: Final = (
+    "id",
+    "app",
+    "tenant",
+    "event_type",
+    "created_at",
+    "event_id",
+    "channels",
+    "tags",
+    "headers",
+    "content_type",
+    "deliver_at",
+    "expires_at",
+)
+_RARE: Final = 5
+"""Where the columns begin that most messages leave NULL."""
+_NONE_RARE: Final = (None,) * (len(_MESSAGE) - _RARE)
+_DELIVERY: Final = ("message", "endpoint", "work", "app", "lane", "created_at")
+
+
+class AcceptItem(msgspec.Struct, frozen=True, kw_only=True):
     """One message to accept. `id` exists before the first try, so tries are the same."""
 
     tenant: TenantId
@@ -128,11 +148,10 @@ def _checked(item: AcceptItem, settings: OutboxSettings) -> _Case:
 
 
 def _find_applications(tx: Tx, cases: Sequence[_Case]) -> None:
-    wanted = {
-        (case.item.tenant, case.item.app_ref)
-        for case in cases
-        if case.answer is None and findable(case.item.app_ref)
+    asked = {
+        (case.item.tenant, case.item.app_ref) for case in cases if case.answer is None
     }
+    wanted = {pair for pair in asked if findable(pair[1])}
     known: dict[tuple[str, str], Application] = {}
     t = tables.application
     prefix = f"{Prefix.APP}_"
@@ -187,6 +206,11 @@ def _drop_unused(tx: Tx, cases: Sequence[_Case]) -> None:
 
 def _split_round(cases: Sequence[_Case]) -> tuple[list[_Case], list[_Case]]:
     """Return (those that share no key and no event id, those that must wait)."""
+    if len({case.item.id for case in cases}) == len(cases) and not any(
+        case.item.idempotency is not None or case.message.event_id is not None
+        for case in cases
+    ):
+        return list(cases), []
     now: list[_Case] = []
     later: list[_Case] = []
     taken: set[tuple[str, str, str]] = set()
@@ -267,8 +291,15 @@ def _round(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> None:
     ordered = sorted(
         fresh, key=lambda c: (_app(c).id, c.message.event_id or "", c.item.id)
     )
-    inserted = tx.insert(
-        tables.message, [_message_row(case) for case in ordered], on_conflict="nothing"
+    messages = [_message_row(_message(case)) for case in ordered]
+    plain = all(record[_RARE:] == _NONE_RARE for record in messages)
+    if plain:
+        messages = [record[:_RARE] for record in messages]
+    inserted = tx.insert_records(
+        tables.message,
+        _MESSAGE[:_RARE] if plain else _MESSAGE,
+        messages,
+        on_conflict="nothing",
     )
     if inserted < len(ordered):
         ordered = _refuse_taken(tx, ordered)
@@ -371,67 +402,56 @@ def _answer_stored(
 
 
 def _insert_rest(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> None:
-    payloads: list[Mapping[str, Any]] = []
-    deliveries: list[Mapping[str, Any]] = []
-    unmatched: list[Mapping[str, Any]] = []
+    payloads: list[tuple[Any, ...]] = []
+    deliveries: list[tuple[Any, ...]] = []
+    unmatched: list[tuple[str, str]] = []
     work: list[claims.NewWork] = []
+    now = tx.now
     for case in cases:
         item, message = case.item, case.message
-        kept = message.retention_seconds or settings.retention_seconds
-        due = due_at(message, tx.now)
-        payloads.append(
-            {
-                "message": item.id,
-                "body": message.body,
-                "expires_at": max(tx.now, due or 0) + round(kept * US),
-            }
-        )
+        days = _app(case).kept.payload_days
+        by_app = settings.retention_seconds if days is None else days * DAY_SECONDS
+        kept = message.retention_seconds or by_app
+        due = due_at(message, now)
+        payloads.append((item.id, message.body, max(now, due or 0) + round(kept * US)))
         if case.reasons is not None:
-            unmatched.append({"message": item.id, "reasons": rows.dump(case.reasons)})
+            unmatched.append((item.id, rows.dump(case.reasons)))
         for route in case.matched:
             id_ = new_work_id()
-            deliveries.append(
-                {
-                    "message": item.id,
-                    "endpoint": route.endpoint,
-                    "work": id_,
-                    "app": _app(case).id,
-                    "lane": route.lane,
-                    "created_at": tx.now,
-                }
-            )
+            app, lane = _app(case).id, route.lane
+            deliveries.append((item.id, route.endpoint, id_, app, lane, now))
             work.append(
                 claims.NewWork(
                     id=id_,
-                    lane=route.lane,
+                    lane=lane,
                     kind=KIND,
                     tenant=item.tenant,
                     subject=item.id,
                     due_at=due,
                 )
             )
-    tx.insert(tables.payload, payloads)
-    tx.insert(tables.delivery, deliveries)
-    tx.insert(tables.unmatched, unmatched)
+    tx.insert_records(tables.payload, ("message", "body", "expires_at"), payloads)
+    tx.insert_records(tables.delivery, _DELIVERY, deliveries)
+    tx.insert_records(tables.unmatched, ("message", "reasons"), unmatched)
     claims.submit(tx, work)
 
 
-def _message_row(case: _Case) -> dict[str, Any]:
-    message = _message(case)
-    return {
-        "id": message.id,
-        "app": message.app,
-        "tenant": message.tenant,
-        "event_id": message.event_id,
-        "event_type": message.event_type,
-        "channels": rows.dump_set(message.channels),
-        "tags": rows.dump_set(message.tags),
-        "headers": None if message.headers is None else rows.dump(message.headers),
-        "content_type": message.content_type,
-        "deliver_at": message.deliver_at,
-        "expires_at": message.expires_at,
-        "created_at": message.created_at,
-    }
+def _message_row(message: Message) -> tuple[Any, ...]:
+    """Return the values of `_MESSAGE`."""
+    return (
+        message.id,
+        message.app,
+        message.tenant,
+        message.event_type,
+        message.created_at,
+        message.event_id,
+        rows.dump_set(message.channels),
+        rows.dump_set(message.tags),
+        None if message.headers is None else rows.dump(message.headers),
+        message.content_type,
+        message.deliver_at,
+        message.expires_at,
+    )
 
 
 def _message(case: _Case) -> Message:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
 
 from tenure.errors import InvariantViolated
 from tenure.ids import LaneId, TenantId, WorkId
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from tenure.store.tx import Tx
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewWork:
+class NewWork(msgspec.Struct, frozen=True, kw_only=True):
     """What must happen. `due_at` is µs since the epoch; None is now.
 
     `order_key` is given for ordered lanes only; `asleep` rows wait for a wake.
@@ -40,6 +40,25 @@ class NewWork:
     trigger: int = 0
 
 
+_Places: TypeAlias = "dict[WorkId, tuple[int | None, bool]]"
+"""The sequence of rows in ordered lanes, and whether each is in front."""
+_NOWHERE: Final = (None, True)
+_COLUMNS: Final = (
+    "id",
+    "lane",
+    "kind",
+    "tenant",
+    "subject",
+    "state",
+    "phase",
+    "priority",
+    "due_at",
+    "trigger",
+    "created_at",
+)
+_LINE_COLUMNS: Final = ("order_key", "sequence", "reason")
+
+
 def submit(tx: Tx, rows: Sequence[NewWork]) -> None:
     """Insert work rows, due or later by this database's clock.
 
@@ -52,15 +71,16 @@ def submit(tx: Tx, rows: Sequence[NewWork]) -> None:
     if any(row.asleep and row.order_key is not None for row in rows):
         raise InvariantViolated("work in an ordered lane cannot be submitted asleep")
     places = _stand_in_line(tx, rows)
-    tx.insert(
-        schema.work,
-        [_row(row, *places.get(row.id, (None, True)), tx.now) for row in rows],
-    )
+    now = tx.now
+    if places:
+        in_line = [(*_row(row, now, places), *_place(row, places)) for row in rows]
+        tx.insert_records(schema.work, (*_COLUMNS, *_LINE_COLUMNS), in_line)
+    else:
+        plain = [_row(row, now, places) for row in rows]
+        tx.insert_records(schema.work, _COLUMNS, plain)
 
 
-def _stand_in_line(
-    tx: Tx, rows: Sequence[NewWork]
-) -> dict[WorkId, tuple[int | None, bool]]:
+def _stand_in_line(tx: Tx, rows: Sequence[NewWork]) -> _Places:
     """Give each ordered row its sequence and say whether it is in front."""
     ordered = [(row, row.order_key) for row in rows if row.order_key is not None]
     if not ordered:
@@ -69,7 +89,7 @@ def _stand_in_line(
     following = ordering.take_sequences(tx, counts)
     taken = ordering.fronts(tx, counts).keys()
     free = counts.keys() - taken
-    places: dict[WorkId, tuple[int | None, bool]] = {}
+    places: _Places = {}
     lines: list[Mapping[str, object]] = []
     for row, key in ordered:
         head = (row.lane, key)
@@ -89,27 +109,26 @@ def _stand_in_line(
     return places
 
 
-def _row(
-    row: NewWork,
-    sequence: int | None,
-    front: bool,  # noqa: FBT001 - unpacked from the line's place
-    now: int,
-) -> dict[str, object]:
+def _row(row: NewWork, now: int, places: _Places) -> tuple[Any, ...]:
+    """Return the values of `_COLUMNS`."""
+    front = not places or places.get(row.id, _NOWHERE)[1]
     due_at = None if row.asleep or not front else row.due_at or now
-    phase = "asleep" if due_at is None else "due" if due_at <= now else "later"
-    return {
-        "id": row.id,
-        "lane": row.lane,
-        "kind": row.kind,
-        "tenant": row.tenant,
-        "subject": row.subject,
-        "state": "ready",
-        "phase": phase,
-        "priority": row.priority,
-        "due_at": due_at,
-        "order_key": row.order_key,
-        "sequence": sequence,
-        "trigger": row.trigger,
-        "reason": None if front else "head of line",
-        "created_at": now,
-    }
+    return (
+        row.id,
+        row.lane,
+        row.kind,
+        row.tenant,
+        row.subject,
+        "ready",
+        "asleep" if due_at is None else "due" if due_at <= now else "later",
+        row.priority,
+        due_at,
+        row.trigger,
+        now,
+    )
+
+
+def _place(row: NewWork, places: _Places) -> tuple[str | None, int | None, str | None]:
+    """Return the values of `_LINE_COLUMNS`."""
+    sequence, front = places.get(row.id, _NOWHERE)
+    return (row.order_key, sequence, None if front else "head of line")
