@@ -18,6 +18,13 @@ from benchmarks.runs import Run
 BENCHES: Final = {
     "accept": "T1: accept over HTTP, beside a no-op and a commit each",
     "deliver": "T2: a backlog delivered, beside bare client loops",
+    "drain": "T3: work that does nothing, beside other queues",
+    "latency": "T4: from submit to the request, on an idle node",
+    "growth": "T5, cases 23, 24: a claim beside what must not matter",
+    "memory": "T6: the resident set beside a backlog",
+    "idle": "T7: statements of an idle node",
+    "bulkhead": "case 9: one endpoint of 30 s beside 200 quick ones",
+    "pinned": "case 22: a long transaction pins the oldest snapshot",
 }
 
 

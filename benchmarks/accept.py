@@ -97,7 +97,7 @@ async def _drive(
     loaded: Loaded = await callers.call(
         "drive",
         port,
-        post(port, path, body, f"Authorization: Bearer {KEY}"),
+        (post(port, path, body, f"Authorization: Bearer {KEY}"),),
         callers=given.pick(tiny=8, quick=CALLERS, full=CALLERS),
         seconds=given.pick(tiny=0.1, quick=2.0, full=8.0),
     )

@@ -6,6 +6,7 @@ Raw asyncio and httptools, prepared bytes: the generator must not be the limit.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,13 +37,14 @@ class Callers(Actor):
     """Asks a server over and over."""
 
     async def drive(
-        self, port: int, request: bytes, *, callers: int, seconds: float
+        self, port: int, requests: tuple[bytes, ...], *, callers: int, seconds: float
     ) -> Loaded:
-        """Send a prepared request for so long; any answer but 2xx is refused."""
+        """Send prepared requests in turn for so long; refused is all that is not 2xx."""
         loop = asyncio.get_running_loop()
         times: list[float] = []
         refused = 0
         until = time.perf_counter() + seconds
+        turn = itertools.cycle(requests)
 
         def ended(connection: Caller, status: int) -> None:
             nonlocal refused
@@ -51,6 +53,7 @@ class Callers(Actor):
                 refused += 1
             times.append(now - connection.began)
             if now < until:
+                connection.request = next(turn)
                 connection.ask(now)
             else:
                 connection.over.set_result(None)
@@ -58,7 +61,7 @@ class Callers(Actor):
         opened = [
             (
                 await loop.create_connection(
-                    lambda: Caller(request, ended), "127.0.0.1", port
+                    lambda: Caller(next(turn), ended), "127.0.0.1", port
                 )
             )[1]
             for _ in range(callers)

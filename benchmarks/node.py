@@ -12,10 +12,12 @@ import contextlib
 import time
 from typing import Any, Final
 
+from benchmarks.loading import DAY_US, load_lanes, load_messages, load_work
 from benchmarks.processes import Actor
 from tenure.config import load
 from tenure.engine import Engine
 from tenure.ids import TenantId
+from tenure.outbox.ledger.endpoints import KIND
 from tenure.outbox.model import (
     ApplicationIn,
     EndpointIn,
@@ -26,6 +28,8 @@ from tenure.outbox.model import (
 from tenure.server import serving
 from tenure.server.app import asgi
 from tenure.store.batching import Batcher
+from tenure.store.lanes import add_group
+from tenure.store.tx import Tx
 from tenure.telemetry.logs import configure
 
 KEY: Final = "tnr_bootstrap-key-of-a-benchmark-0123456789"
@@ -34,6 +38,7 @@ EVENT: Final = "order.paid"
 RING: Final = base64.urlsafe_b64encode(bytes(32)).decode()
 NOOP_BODY: Final = b'{"id":"msg_01h455vb4pex5vsknk084sn02q","eventType":"order.paid"}'
 STATES: Final = "SELECT state, count(*) FROM work GROUP BY state"
+LOADED: Final = 100_000  # rows of one loading transaction
 FILLERS: Final = 400  # callers that fill a backlog
 
 
@@ -139,6 +144,42 @@ class Node(Actor):
                 group.create_task(caller())
         return time.perf_counter() - began
 
+    async def load(self, app: str, count: int) -> float:
+        """Load a backlog by SQL, spread over an application's endpoints; the seconds."""
+        page = await self.engine.outbox.list_endpoints(TENANT, app, PageIn(limit=250))
+        lanes = await self.engine.backend.read(
+            lambda tx: tx.all("SELECT id, lane FROM endpoint ORDER BY id")
+        )
+        wanted = {each.id for each in page.data}
+        places = [(row[0], row[1]) for row in lanes if row[0] in wanted]
+        endpoint, lane = _cases(
+            [f"'{e}'" for e, _ in places], [str(n) for _, n in places]
+        )
+        began = time.perf_counter()
+        for number in range(-(-count // LOADED)):
+            size = min(LOADED, count - number * LOADED)
+
+            def load_chunk(tx: Tx, name: str = f"b{number}_", size: int = size) -> None:
+                if tx.dialect == "postgresql":
+                    tx.run("SET LOCAL statement_timeout = 0")
+                load_messages(
+                    tx, name, size, app=app, endpoint=endpoint, lane=lane, kind=KIND
+                )
+
+            await self.engine.backend.write(load_chunk)
+        return time.perf_counter() - began
+
+    async def load_lanes(self, count: int) -> None:
+        """Make lanes by SQL, each with one row that is due tomorrow."""
+
+        def load_all(tx: Tx) -> None:
+            group = add_group(tx, TENANT)
+            load_lanes(tx, group, 1, count, state="open")
+            place = f"{group << 24} + i"
+            load_work(tx, "idle", count, lane=place, phase="later", due_in=DAY_US)
+
+        await self.engine.backend.write(load_all)
+
     async def begin(self) -> float:
         """Let the node claim from now on; return the monotonic instant."""
         self._loop.off = None
@@ -181,6 +222,17 @@ class Node(Actor):
     async def aclose(self) -> None:
         """End."""
         await self.close()
+
+
+def _cases(*columns: list[str]) -> list[str]:
+    """Return SQL that spreads rows i over these values, one expression per column."""
+    size = len(columns[0])
+    return [
+        f"CASE i % {size} "
+        + " ".join(f"WHEN {at} THEN {value}" for at, value in enumerate(values))
+        + " END"
+        for values in columns
+    ]
 
 
 def _with_noop(app: Any) -> Any:

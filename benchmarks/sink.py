@@ -53,17 +53,24 @@ class Sink(Actor):
         """Return (requests, those of `/wait`, the most that were open at once)."""
         return self.count, self.waited, self.live_max
 
-    async def until(self, count: int, seconds: float) -> int:
-        """Wait for so many requests, `seconds` at most; return how many there were."""
+    async def until(self, count: int, seconds: float, *, timed: bool = False) -> int:
+        """Wait for so many requests, `seconds` at most; return how many there were.
+
+        With `timed` only those count that hold the instant of their sending.
+        """
         until = time.monotonic() + seconds
-        while self.count < count and (left := until - time.monotonic()) > 0:
+
+        def found() -> int:
+            return len(self.delays) if timed else self.count
+
+        while found() < count and (left := until - time.monotonic()) > 0:
             self.arrived.clear()
             try:
                 async with asyncio.timeout(left):
                     await self.arrived.wait()
             except TimeoutError:
                 break
-        return self.count
+        return found()
 
     async def taken(self) -> list[float]:
         """Return the seconds from sent to arrived of each timed request."""
