@@ -88,6 +88,9 @@ STATEMENT_SECONDS: Final = 15.0  # no statement of ours may take longer
 CONNECT_SECONDS: Final = 5.0  # to open one database connection
 CONNECTIONS: Final = 6  # per process, so that many processes fit one server
 POSTGRESQL_POOL: Final = CONNECTIONS - 2  # the beat and the wake-ups have their own
+# Threads take turns in the interpreter: its default of 5 ms, paid after each statement
+# of the writer while the event loop is busy, was three quarters of a batch.
+SQLITE_SWITCH_SECONDS: Final = 0.000_5
 SQLITE_READERS: Final = 2  # threads; more only share the two cores of a small host
 SQLITE_WAIT_SECONDS: Final = 10.0  # for the write lock of another process
 RETRY_PAUSE_MIN_SECONDS: Final = 0.005  # after a deadlock or a lock timeout
@@ -204,6 +207,16 @@ OVERVIEW_CACHE_MAX: Final = 100  # overviews remembered per node
 CLOCK_SKEW_SECONDS: Final = 300.0  # how far a caller may be ahead of us
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
+
+# --- Metrics and health --------------------------------------------------------------------
+METRICS_CACHE_SECONDS: Final = 5.0  # one look at the database for all who ask meanwhile
+METRIC_LABELS_MAX: Final = 64  # different reasons and causes on one metrics page
+GAUGE_LANES: Final = 256  # lanes with due rows that one look visits: one walk step
+GAUGE_ROWS: Final = 200  # due rows counted of each: 51,200 index entries at most
+LAG_EVERY_SECONDS: Final = 0.5  # between two looks at the event loop
+LAG_LOOKS: Final = 6  # all of the last three seconds must be late to be red
+LAG_MAX_SECONDS: Final = 1.0  # a loop that is late by more is not given traffic
+HEALTH_SECONDS: Final = 3.0  # that the database has to answer a health page
 
 # --- Doctor ------------------------------------------------------------------------------
 DOCTOR_PAGE_ROWS: Final = 1_000  # read in one snapshot: some 20 ms of an event loop

@@ -14,14 +14,14 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tenure.telemetry.logs import Log, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["Event", "Events"]
+__all__ = ["Event", "Events", "Listener"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,11 @@ class Event(Enum):
         logging.WARNING,
         "A periodic pass over what has passed its time ended early; it comes again.",
     )
+    LOG_LEVEL = _Spec(
+        "log level changed",
+        logging.WARNING,
+        "An operator asked for other lines (SIGUSR1: all, SIGUSR2: as configured).",
+    )
     DRAINING = _Spec("draining", logging.INFO, "Stopping: nothing new is started.")
     CUT = _Spec(
         "attempts cut", logging.WARNING, "The drain budget ended before they did."
@@ -162,15 +167,24 @@ class Event(Enum):
         return self.value.meaning
 
 
+Listener: TypeAlias = "Callable[[Event, Mapping[str, object]], None]"
+"""Is told of each event; what it raises is nobody's end."""
+
+
 class Events:
     """Writes one line per event and counts it. Safe to use from any thread."""
 
-    __slots__ = ("_counts", "_lock", "_log")
+    __slots__ = ("_counts", "_listeners", "_lock", "_log")
 
     def __init__(self, log: Log | None = None) -> None:
         self._log: Final[Log] = logger("tenure") if log is None else log
         self._counts: Final[Counter[Event]] = Counter()
         self._lock: Final = threading.Lock()
+        self._listeners: Final[list[Listener]] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call this with each event and its fields, on the thread that tells it."""
+        self._listeners.append(listener)
 
     def tell(
         self, event: Event, *, error: BaseException | None = None, **fields: object
@@ -182,6 +196,9 @@ class Events:
         """
         with self._lock:
             self._counts[event] += 1
+        for listener in self._listeners:
+            with contextlib.suppress(Exception):
+                listener(event, fields)
         if error is not None:
             # Formatted here: renderers of others may print locals, and so secrets.
             fields["exception"] = "".join(traceback.format_exception(error)).rstrip()
