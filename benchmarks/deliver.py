@@ -177,7 +177,7 @@ def _figures(dialect: Dialect, rounds: Rounds) -> list[Figure]:
             Figure(
                 mark="T2",
                 what=f"deliver / the reference's {shown}/s, {where}{name}",
-                measured=f"{median(rates) / reference:.0f} × its highest",
+                measured=f"{median(rates) / reference:.0f} times its highest",
                 ratio=median(rates) / reference,
                 at_least=20,
             ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -197,12 +197,12 @@ SCENARIOS: Final = (
 )
 
 
-async def run(given: Run) -> Result:
+async def run(given: Run, scenarios: Sequence[Scenario] = SCENARIOS) -> Result:
     """Measure both databases."""
     result = Result()
     for dialect in given.dialects:
         async with _yard(given, dialect) as plain:
-            for scenario in SCENARIOS:
+            for scenario in scenarios:
                 async with _yard(given, dialect) as loaded:
                     await _load(given, loaded, scenario)
                     for yard in (plain, loaded):

@@ -103,7 +103,7 @@ async def _one(given: Run, dialect: Dialect, count: int) -> Result:
         )
     )
     counted = Counter(" ".join(text.split())[:70] for text in others)
-    shown = "; ".join(f"{n} × `{text}`" for text, n in counted.most_common(8))
+    shown = "; ".join(f"{n} of `{text}`" for text, n in counted.most_common(8))
     result.notes.append(f"T7, {count:,} lanes, {SHOWN[dialect]}: {shown}")
     return result
 

@@ -17,7 +17,6 @@ import httptools
 from benchmarks.figures import percentile
 from benchmarks.processes import Actor
 
-
 STAMP: Final = b"0" * 20
 """Where a body holds the instant of its sending, in nanoseconds."""
 

@@ -73,14 +73,19 @@ def load_messages(
     `endpoint` and `lane` are SQL over a row's number i.
     """
     blob = f"CAST('[]' AS {'bytea' if tx.dialect == 'postgresql' else 'BLOB'})"
-    for text in (
-        "INSERT INTO message (id, app, tenant, event_type, created_at)"
-        f" SELECT {message_id(name)}, '{app}', 'default', 'order.paid', {tx.now}",
-        "INSERT INTO payload (message, body, expires_at)"
-        f" SELECT {message_id(name)}, {blob}, {tx.now + 90 * DAY_US}",
-        "INSERT INTO delivery (message, endpoint, work, app, lane, created_at)"
-        f" SELECT {message_id(name)}, {endpoint}, {work_id(name)}, '{app}', {lane},"
-        f" {tx.now}",
-    ):
-        tx.run(f"{text} FROM {series(tx)}", {"n": count})
+    into = {
+        "message (id, app, tenant, event_type, created_at)": (
+            f"{message_id(name)}, '{app}', 'default', 'order.paid', {tx.now}"
+        ),
+        "payload (message, body, expires_at)": (
+            f"{message_id(name)}, {blob}, {tx.now + 90 * DAY_US}"
+        ),
+        "delivery (message, endpoint, work, app, lane, created_at)": (
+            f"{message_id(name)}, {endpoint}, {work_id(name)}, '{app}', {lane},"
+            f" {tx.now}"
+        ),
+    }
+    for table, values in into.items():
+        text = f"INSERT INTO {table} SELECT {values} FROM {series(tx)}"
+        tx.run(text, {"n": count})
     load_work(tx, name, count, lane=lane, kind=kind)

@@ -12,6 +12,7 @@ import contextlib
 import cProfile
 import multiprocessing
 import pstats
+import time
 import traceback
 from collections.abc import AsyncGenerator
 from multiprocessing.connection import Connection as Pipe
@@ -35,8 +36,8 @@ class Actor:
         """End what was begun."""
 
     async def start_profile(self) -> None:
-        """Begin to profile the event loop's thread."""
-        self._profile = cProfile.Profile()
+        """Begin to profile the event loop's thread, by its own processor time."""
+        self._profile = cProfile.Profile(time.thread_time)
         self._profile.enable()
 
     async def stop_profile(self) -> str:
@@ -63,7 +64,7 @@ def profile_table(profile: cProfile.Profile) -> str:
         )
         for (file, line, name), (_, calls, own, _, _) in top
     ]
-    return "\n".join(table(("own time", "µs a call", "calls", "function"), rows))
+    return "\n".join(table(("own CPU", "µs a call", "calls", "function"), rows))
 
 
 def _place(file: str, line: int, name: str) -> str:

@@ -58,4 +58,4 @@ class Run:
     @staticmethod
     def say(text: str) -> None:
         """Show progress, beside the result."""
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        print(text, file=sys.stderr, flush=True)

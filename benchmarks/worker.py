@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from benchmarks.processes import Actor
@@ -174,7 +175,7 @@ class Worker(Actor):
         while self.kind.runs < self.submitted:
             await asyncio.sleep(0.01)
         self.loop.off = "held by the benchmark"
-        return [later - sooner for sooner, later in zip(done, done[1:], strict=False)]
+        return [later - sooner for sooner, later in pairwise(done)]
 
     async def aclose(self) -> None:
         """Leave."""
