@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ from tenure.limits import (
     SQLITE_READERS,
     SQLITE_RETRY_MAX_SECONDS,
     SQLITE_RETRY_MIN_SECONDS,
+    SQLITE_SWITCH_SECONDS,
     SQLITE_WAIT_SECONDS,
 )
 from tenure.store.revisions import is_served, load_apply
@@ -93,7 +95,11 @@ class SqliteBackend:
         return self._url
 
     async def open(self) -> None:
-        """Make the file when it is missing, and look once into it."""
+        """Make the file when it is missing, and look once into it.
+
+        From then on threads of this interpreter wait less for one another.
+        """
+        sys.setswitchinterval(min(sys.getswitchinterval(), SQLITE_SWITCH_SECONDS))
         await self._on(self._write_thread, self._open)
 
     async def aclose(self) -> None:
