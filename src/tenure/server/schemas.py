@@ -50,6 +50,14 @@ class ListOf(Out, Generic[T]):
     done: bool
 
 
+class KeptOut(Out):
+    """For how many days an application keeps what is over; null = the deployment's."""
+
+    history_days: int | None
+    payload_days: int | None
+    response_days: int | None
+
+
 class ApplicationOut(Out):
     """An application."""
 
@@ -59,6 +67,7 @@ class ApplicationOut(Out):
     throttle_rate: int | None = None
     rate_limit: int | None = None
     metadata: dict[str, str]
+    tenure: KeptOut
     created_at: datetime
     updated_at: datetime
 

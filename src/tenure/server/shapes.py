@@ -69,6 +69,11 @@ def application_out(app: Application) -> Json:
         "id": app.id,
         "name": app.name,
         "metadata": dict(app.metadata),
+        "tenure": {
+            "historyDays": app.kept.history_days,
+            "payloadDays": app.kept.payload_days,
+            "responseDays": app.kept.response_days,
+        },
         "throttleRate": app.throttle_rate,
         "createdAt": to_rfc3339(app.created_at),
         "updatedAt": to_rfc3339(app.updated_at),

@@ -146,6 +146,25 @@ class _Rated(In):
         return _renamed(data, "rateLimit", "throttleRate", both=True)
 
 
+Days = Annotated[int, Field(ge=1, le=limits.HISTORY_DAYS_MAX)]
+
+
+class KeptIn(In):
+    """For how many days an application keeps what is over."""
+
+    history_days: Days | None = None
+    payload_days: Days | None = None
+    response_days: Days | None = None
+
+    def value(self) -> model.Kept:
+        """Return it as the outbox takes it."""
+        return model.Kept(
+            history_days=self.history_days,
+            payload_days=self.payload_days,
+            response_days=self.response_days,
+        )
+
+
 class ApplicationIn(_Rated):
     """An application to create or to put in place."""
 
@@ -155,6 +174,7 @@ class ApplicationIn(_Rated):
     metadata: Annotated[
         Metadata, BeforeValidator(lambda value: {} if value is None else value)
     ] = Field(default_factory=dict)
+    tenure: KeptIn | None = None
 
     def value(self) -> model.ApplicationIn:
         """Return it as the outbox takes it."""
@@ -163,6 +183,7 @@ class ApplicationIn(_Rated):
             uid=self.uid,
             throttle_rate=self.throttle_rate,
             metadata=self.metadata,
+            kept=None if self.tenure is None else self.tenure.value(),
         )
 
 
@@ -173,11 +194,13 @@ class ApplicationPatch(_Rated):
     throttle_rate: Rate | None = None
     uid: AppUid | None = None
     metadata: Metadata | None = None
+    tenure: KeptIn | None = None
 
     def value(self) -> model.ApplicationPatch:
         """Return it as the outbox takes it."""
         return model.ApplicationPatch(
-            **unset_or(self, "name", "throttle_rate", "uid", "metadata")
+            **unset_or(self, "name", "throttle_rate", "uid", "metadata"),
+            kept=UNSET if self.tenure is None else self.tenure.value(),
         )
 
 

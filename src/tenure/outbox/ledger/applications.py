@@ -6,6 +6,7 @@ in bounded batches, the first here, the rest by `deleting`.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -169,12 +170,14 @@ def _existing(
 
 
 def _values(given: ApplicationIn, now: int) -> dict[str, Any]:
+    kept: dict[str, Any] = {} if given.kept is None else asdict(given.kept)
     return {
         "uid": given.uid,
         "name": given.name,
         "throttle_rate": given.throttle_rate,
         "metadata": rows.dump(dict(given.metadata)),
         "updated_at": now,
+        **kept,
     }
 
 

@@ -21,6 +21,7 @@ from tenure.outbox.model import (
     Endpoint,
     EndpointSettings,
     EventType,
+    Kept,
     Message,
     SchemaCheck,
 )
@@ -90,6 +91,11 @@ def as_application(row: sa.Row[Any]) -> Application:
         config_version=row.config_version,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        kept=Kept(
+            history_days=row.history_days,
+            payload_days=row.payload_days,
+            response_days=row.response_days,
+        ),
     )
 
 
