@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tenure.clock import US
 from tenure.errors import Conflict, IdempotencyKeyReused, NotFound, ValidationFailed
+from tenure.limits import DAY_SECONDS
 from tenure.outbox.ledger.applications import create_application, find_application
 from tenure.outbox.ledger.applications import patch_application as patch_in
 from tenure.outbox.model import (
@@ -15,6 +17,7 @@ from tenure.outbox.model import (
     ApplicationIn,
     ApplicationPatch,
     Idempotency,
+    Kept,
     Order,
     PageIn,
     Written,
@@ -331,3 +334,22 @@ async def test_deleting_ends_open_work_and_keeps_history(
         await accept(outbox, app)
     with pytest.raises(NotFound):
         await make_endpoint(outbox, app)
+
+
+async def test_an_application_keeps_by_its_own_days_until_it_says_otherwise(
+    outbox: Outbox, backend: Backend
+) -> None:
+    own = Kept(history_days=7, payload_days=2)
+    given = ApplicationIn(name="Shop", kept=own)
+    app = (await outbox.create_application(ONE, given)).value
+    assert app.kept == own
+    accepted = await accept(outbox, app)
+    found = await rows(backend, "SELECT expires_at FROM payload")
+    kept = (found[0]["expires_at"] - accepted.message.created_at) / US
+    assert abs(kept - 2 * DAY_SECONDS) < 60
+    put = await outbox.update_application(ONE, app.id, ApplicationIn(name="Other"))
+    assert put.value.kept == own, "a client that knows nothing of it changes nothing"
+    patched = await outbox.patch_application(
+        ONE, app.id, ApplicationPatch(kept=Kept(response_days=1))
+    )
+    assert patched.kept == Kept(response_days=1)
