@@ -26,7 +26,7 @@ class Lag:
     @property
     def seconds(self) -> float:
         """The least lag of the last looks: above a bound the loop is late for good."""
-        return min(self._late, default=0.0)
+        return min(self._late) if len(self._late) == LAG_LOOKS else 0.0
 
     async def run(self) -> None:
         """Look for ever."""
