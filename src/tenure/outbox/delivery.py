@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from tenure.store.tx import Tx
 
 JSON: Final = "application/json"
+_MESSAGES: Final = (
+    "SELECT m.id, m.headers, m.content_type, m.expires_at, p.body FROM {asked}"
+    " JOIN message m ON m.id = b.id LEFT JOIN payload p ON p.message = m.id"
+)
 _SOON: Final = 0.25  # seconds of a deadline that starting late may cost unnoticed
 
 
@@ -153,17 +157,9 @@ class Delivery:
 
     def load(self, tx: Tx, claims: Sequence[Claimed]) -> Sequence[Loaded]:
         """Read messages, payloads and stale configurations of a batch of claims."""
-        m, p = tables.message, tables.payload
-        found = {
-            row.id: row
-            for row in tx.all(
-                sa.select(
-                    m.c.id, m.c.headers, m.c.content_type, m.c.expires_at, p.c.body
-                )
-                .select_from(m.outerjoin(p, p.c.message == m.c.id))
-                .where(m.c.id.in_(sorted({each.work.subject for each in claims})))
-            )
-        }
+        ids = sorted({each.work.subject for each in claims})
+        asked, params = tx.rows("b", {"id": "text"}, [(id_,) for id_ in ids])
+        found = {row.id: row for row in tx.all(_MESSAGES.format(asked=asked), params)}
         targets = self._targets(tx, claims)
         return [
             _prepare(each, found.get(each.work.subject), targets[each.work.lane])

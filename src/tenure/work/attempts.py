@@ -64,22 +64,38 @@ class Attempts:
             answers += await self.load([held])
         return answers
 
+    def load_claimed(
+        self, tx: Tx, claimed: Sequence[Claimed]
+    ) -> Sequence[Loaded] | None:
+        """Read what claims need in their own transaction; None when a kind raised.
+
+        A statement that fails fails the transaction with it, and so the claims.
+        """
+        try:
+            return self._load(tx, claimed)
+        except Exception:
+            if tx.failure is not None:
+                raise
+            return None  # read again one by one: that finds out whose fault it is
+
     async def _read(self, helds: Sequence[Held]) -> list[Loaded]:
+        claimed = [held.claimed for held in helds]
+        return await self.backend.read(lambda tx: self._load(tx, claimed))
+
+    def _load(self, tx: Tx, claimed: Sequence[Claimed]) -> list[Loaded]:
         by_kind: dict[str, list[Claimed]] = {}
-        for held in helds:
-            by_kind.setdefault(held.claimed.work.kind, []).append(held.claimed)
-        known = {n: c for n, c in by_kind.items() if n in self.kinds}
-
-        def read(tx: Tx) -> dict[str, list[Loaded]]:
-            return {n: list(self.kinds[n].load(tx, c)) for n, c in known.items()}
-
-        loaded = await self.backend.read(read) if known else {}
-        answers = {n: iter(found) for n, found in loaded.items()}
+        for each in claimed:
+            by_kind.setdefault(each.work.kind, []).append(each)
+        answers = {
+            name: iter(self.kinds[name].load(tx, mine))
+            for name, mine in by_kind.items()
+            if name in self.kinds
+        }
         return [
             next(answers[name])
-            if (name := held.claimed.work.kind) in answers
+            if (name := each.work.kind) in answers
             else Parked(reason=f"no kind of work is named {name!r} here")
-            for held in helds
+            for each in claimed
         ]
 
     def _unloadable(self, held: Held, error: Exception) -> Parked:

@@ -124,6 +124,7 @@ class WorkerLoop:
         self._left: Final = Broadcast()
         self._fenced = False
         self._failures = 0
+        self._load_apart = False
         self.bulkhead: Final = Bulkhead(
             slots=slots, slow_after=durations.slow_after_seconds
         )
@@ -254,7 +255,7 @@ class WorkerLoop:
         if offer.want <= 0:
             return rest  # whoever leaves wakes the loop
         stamp = _Stamp()
-        result, helds = await self._claim(incarnation, offer, stamp)
+        result, helds, loaded = await self._claim(incarnation, offer, stamp)
         spent = self._clock.monotonic() - started
         suspects = [h for h in helds if h.claimed.work.losses >= SUSPECT_LOSSES]
         if not self.open:
@@ -263,7 +264,9 @@ class WorkerLoop:
         if suspects:
             await self._alone(suspects[0], [h for h in helds if h is not suspects[0]])
             return 0.0
-        if helds:
+        if loaded is not None:
+            self._start(helds, loaded)
+        elif helds:
             self._tasks.start(self._hand_out(helds), name="work.hand_out")
         if len(helds) >= offer.want or (offer.partial and not helds):
             return 0.0
@@ -276,37 +279,43 @@ class WorkerLoop:
 
     async def _claim(
         self, incarnation: Incarnation, offer: Offer, stamp: _Stamp
-    ) -> tuple[ClaimResult, list[Held]]:
-        busy = self.bulkhead.busy()
+    ) -> tuple[ClaimResult, list[Held], Sequence[Loaded] | None]:
+        """Claim, and read what the claims need in the same transaction.
 
-        def claim(tx: Tx) -> ClaimResult | None:
+        What cannot be read there is left to a transaction of its own (the third value
+        is None then), so that a fault of one row never stands before all claims.
+        """
+        busy = self.bulkhead.busy()
+        load, self._load_apart = not self._load_apart, False
+
+        def claim(tx: Tx) -> tuple[ClaimResult, Sequence[Loaded] | None]:
             stamp.at, stamp.now_us = self._clock.monotonic(), tx.now
-            match _state(tx, incarnation.node):
-                case "open":
-                    return incarnation.walker.claim(
-                        tx,
-                        offer.want,
-                        busy=busy,
-                        lane_max=self.bulkhead.lane_max,
-                        skip=offer.skip,
-                    )
-                case "draining":  # claims nothing, but what it holds is its own
-                    return NOTHING
-                case _:
-                    return None
+            result = incarnation.walker.claim(
+                tx,
+                offer.want,
+                busy=busy,
+                lane_max=self.bulkhead.lane_max,
+                skip=offer.skip,
+            )
+            if not (load and result.claimed):
+                return result, None
+            return result, self._attempts.load_claimed(tx, result.claimed)
 
         self.claiming_since = self._clock.monotonic()
         try:
-            result = await self._backend.write(claim)
-            if result is None:
+            self._load_apart = load  # what fails inside is not tried inside again
+            result, loaded = await self._backend.write(claim)
+            self._load_apart = False
+            if result.node not in {"open", "draining"}:
                 # Claims under a closed id would only be taken away again.
                 incarnation.fence.shut("closed by another node")
                 self.found_closed()
-                return NOTHING, []
+                return NOTHING, [], None
             await self._pauses.at(Point.CLAIMED, claimed=result.claimed)
-            return result, [
+            helds = [
                 self._hold(claimed, incarnation, stamp) for claimed in result.claimed
             ]
+            return result, helds, loaded
         finally:
             self.claiming_since = None
             if not self.open:
@@ -348,9 +357,12 @@ class WorkerLoop:
             self._events.tell(Event.CLAIM_FAILED, why=str(error))
             await self._give_back(helds)
             return
+        self._start(helds, loaded)
+
+    def _start(self, helds: Sequence[Held], loaded: Sequence[Loaded]) -> None:
         for held, answer in zip(helds, loaded, strict=True):
             held.task = self._tasks.start(
-                self._attempt(held, answer), name=f"work.attempt {held.key[0]}"
+                self._attempt(held, answer), name="work.attempt"
             )
 
     async def _attempt(self, held: Held, loaded: Loaded) -> None:
@@ -506,11 +518,3 @@ def _until(claimed: Claimed, deadline_at: int) -> Claimed:
     if claimed.work.deadline_at == deadline_at:
         return claimed
     return replace(claimed, work=replace(claimed.work, deadline_at=deadline_at))
-
-
-def _state(tx: Tx, node: NodeId) -> str | None:
-    """Return an incarnation's state: only an open one may claim."""
-    state: str | None = tx.scalar(
-        "SELECT state FROM node WHERE id = :node", {"node": node}
-    )
-    return state

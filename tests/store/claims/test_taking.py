@@ -12,7 +12,8 @@ from tenure.kernel.states import Phase, State
 from tenure.limits import PROMOTE_ROWS
 from tenure.store import claims, lanes
 from tenure.store.claims import Claimed, Walker, promote
-from tenure.store.claims.taking import lock_lanes, read_lanes, take
+from tenure.store.claims.taking import take
+from tenure.store.claims.views import lock_lanes, read_lanes
 from tenure.store.tx import Tx
 from tests.databases import MakeBackend
 from tests.store.yard import DEAD, OK, SECOND, Yard, answer, retry

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
 from tenure.ids import LaneId, NodeId
-from tenure.kernel.lanes import Limits, room, starts
+from tenure.kernel.lanes import room, starts
 from tenure.kernel.states import Work
 from tenure.limits import (
     LIMITED_LANES_FACTOR,
@@ -28,18 +28,29 @@ from tenure.limits import (
     RATE_AHEAD_SECONDS,
 )
 from tenure.store.claims.rows import as_work, work_columns
-from tenure.store.claims.walking import Places, walk
+from tenure.store.claims.views import LaneView, is_open, lock_lanes, read_lanes
+from tenure.store.claims.walking import (
+    GROUPS_PER_STEP,
+    Places,
+    Walked,
+    due_groups,
+    groups_sql,
+    walk,
+)
 
 if TYPE_CHECKING:
     from tenure.store.tx import Tx
 
 RATE_AHEAD_US: Final = round(RATE_AHEAD_SECONDS * 1_000_000)
 
-_LANE_COLUMNS: Final = (
-    "l.id, l.subject, l.version, l.deadline_us, l.concurrency, l.rate_per_second,"
-    " l.tat, l.half_open, l.state, l.needs, l.breaker_until"
+_NEXT_DUE = (
+    "SELECT w.due_at FROM work w WHERE w.phase = 'later' ORDER BY w.due_at LIMIT 1"
 )
-
+_LOOK = f"""
+SELECT (SELECT n.state FROM node n WHERE n.id = :node), ({_NEXT_DUE}),
+  ARRAY({groups_sql("CAST(:low AS bigint)", "CAST(9223372036854775807 AS bigint)")}),
+  ARRAY({groups_sql("CAST(0 AS bigint)", "CAST(:low AS bigint)")})
+"""
 _PROMOTE_POSTGRESQL = f"""
 UPDATE work SET phase = 'due' WHERE id = ANY(ARRAY(
   SELECT w.id FROM work w WHERE w.phase = 'later' AND w.due_at <= :now
@@ -71,20 +82,6 @@ FROM {asked} WHERE work.id = b.id RETURNING {columns}
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneView:
-    """A lane as a claim reads it."""
-
-    id: LaneId
-    subject: str
-    version: int
-    deadline_us: int
-    limits: Limits
-    state: str
-    needs: str
-    breaker_until: int | None
-
-
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """A row that this node may try now, and what it needs to know of its lane.
 
@@ -105,12 +102,24 @@ class ClaimResult:
     """What one claim got, and whether going on at once is worth it.
 
     `hit_bound`: the walk stopped at its bound with places free. `next_due_at`: the
-    earliest instant at which a later row is due, as known now.
+    earliest instant at which a later row is due, as known now. `node`: the state of the
+    node that asked, None when its row is gone; only an open one is given anything.
     """
 
     claimed: Sequence[Claimed]
     hit_bound: bool
     next_due_at: int | None
+    node: str | None = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """The node's state, the next later row's instant, and the groups with due rows."""
+
+    node: str | None
+    next_due_at: int | None
+    groups: list[int]
+    wrapped: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,13 +146,23 @@ class Walker:
         """Promote rows that came due, then take up to `want` rows.
 
         `busy` counts this node's running attempts by lane, at most `lane_max` each;
-        lanes in `skip` start nothing (the node's own slow lanes).
+        lanes in `skip` start nothing (the node's own slow lanes). Two statements when
+        nothing is due, the transaction's own first one included.
         """
-        next_due_at = promote(tx)
-        if want <= 0:
-            return ClaimResult(claimed=(), hit_bound=False, next_due_at=next_due_at)
-        walked = walk(tx, self.places)
-        views = self._candidates(tx, walked.lanes, skip)
+        look = self._look(tx)
+        come_due = look.next_due_at is not None and look.next_due_at <= tx.now
+        if come_due and look.node == "open":
+            promote(tx)
+            look = self._look(tx)
+        if want <= 0 or look.node != "open" or not look.groups:
+            return ClaimResult(
+                claimed=[],
+                hit_bound=False,
+                next_due_at=look.next_due_at,
+                node=look.node,
+            )
+        walked = walk(tx, self.places, groups=(look.groups, look.wrapped))
+        views = self._candidates(tx, walked, skip)
         rooms = {
             view.id: lane_max - busy.get(view.id, 0)
             for view in views
@@ -159,27 +178,45 @@ class Walker:
         return ClaimResult(
             claimed=taken.claimed,
             hit_bound=more and len(taken.claimed) < want,
-            next_due_at=next_due_at,
+            next_due_at=look.next_due_at,
+        )
+
+    def _look(self, tx: Tx) -> _Look:
+        """Read in one statement what decides whether there is anything to do."""
+        if tx.dialect == "postgresql":
+            low = self.places.low_group()
+            row = tx.first(
+                _LOOK, {"node": self.node, "low": low, "bound": GROUPS_PER_STEP}
+            )
+            assert row is not None
+            first, rest = row[2], row[3]
+            wrapped = len(first) < GROUPS_PER_STEP
+            return _Look(
+                node=row[0],
+                next_due_at=row[1],
+                groups=(first + rest if wrapped else first)[:GROUPS_PER_STEP],
+                wrapped=wrapped,
+            )
+        node = tx.scalar("SELECT state FROM node WHERE id = :node", {"node": self.node})
+        groups, wrapped = due_groups(tx, self.places)
+        return _Look(
+            node=node, next_due_at=_next_due(tx), groups=groups, wrapped=wrapped
         )
 
     def _candidates(
-        self, tx: Tx, lanes: Sequence[LaneId], skip: Collection[LaneId]
+        self, tx: Tx, walked: Walked, skip: Collection[LaneId]
     ) -> list[LaneView]:
-        views = read_lanes(tx, lanes)
+        views = walked.views
+        if views is None:
+            views = read_lanes(tx, walked.lanes)
         return [
             view
-            for lane in lanes
+            for lane in walked.lanes
             if (view := views.get(lane)) is not None
             and lane not in skip
             and view.needs in self.serves
             and is_open(view, tx.now)
         ]
-
-
-def is_open(view: LaneView, now: int) -> bool:
-    """Whether a lane lets anything start."""
-    closed_by_breaker = view.breaker_until is not None and view.breaker_until > now
-    return view.state == "open" and not closed_by_breaker
 
 
 def promote(tx: Tx) -> int | None:
@@ -197,56 +234,8 @@ def promote(tx: Tx) -> int | None:
 
 
 def _next_due(tx: Tx) -> int | None:
-    found = tx.first(
-        "SELECT w.due_at FROM work w WHERE w.phase = 'later' ORDER BY w.due_at LIMIT 1"
-    )
+    found = tx.first(_NEXT_DUE)
     return None if found is None else found[0]
-
-
-def read_lanes(tx: Tx, lanes: Sequence[LaneId]) -> dict[LaneId, LaneView]:
-    """Return lanes by id; rows whose lane is unknown are served by nobody."""
-    return _view_lanes(tx, lanes, lock="")
-
-
-def lock_lanes(tx: Tx, lanes: Sequence[LaneId]) -> dict[LaneId, LaneView]:
-    """Lock lanes by id, passing over those locked by others; return them as of now."""
-    postgresql = tx.dialect == "postgresql"
-    lock = " FOR NO KEY UPDATE OF l SKIP LOCKED" if postgresql else ""
-    return _view_lanes(tx, lanes, lock=lock)
-
-
-def _view_lanes(
-    tx: Tx, lanes: Sequence[LaneId], *, lock: str
-) -> dict[LaneId, LaneView]:
-    if not lanes:
-        return {}
-    asked, params = tx.rows(
-        "b", {"id": "bigint"}, [(lane,) for lane in sorted(set(lanes))]
-    )
-    found = tx.all(
-        f"SELECT {_LANE_COLUMNS} FROM {asked} JOIN lane l ON l.id = b.id"
-        f" ORDER BY l.id{lock}",
-        params,
-    )
-    return {row[0]: _as_view(row) for row in found}
-
-
-def _as_view(row: Sequence[Any]) -> LaneView:
-    return LaneView(
-        id=row[0],
-        subject=row[1],
-        version=row[2],
-        deadline_us=row[3],
-        limits=Limits(
-            concurrency=row[4],
-            rate_per_second=row[5],
-            tat=row[6],
-            half_open=bool(row[7]),
-        ),
-        state=row[8],
-        needs=row[9],
-        breaker_until=row[10],
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

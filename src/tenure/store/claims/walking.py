@@ -16,26 +16,34 @@ from typing import TYPE_CHECKING, Final
 
 from tenure.ids import LaneId
 from tenure.limits import LANE_GROUP_BITS, WALK_LANES, WALK_PLACES_MAX
+from tenure.store.claims.views import LANE_COLUMNS, LaneView, as_view
 
 if TYPE_CHECKING:
     from tenure.store.tx import Tx
 
 GROUPS_PER_STEP: Final = 32
 
-_GROUPS = f"""
-WITH RECURSIVE g(lane, n) AS (
-  (SELECT w.lane, 1 FROM work w WHERE w.phase = 'due' AND w.lane >= :low
-   ORDER BY w.lane LIMIT 1)
-  UNION ALL
-  SELECT (SELECT w.lane FROM work w WHERE w.phase = 'due'
-          AND w.lane >= (((g.lane >> {LANE_GROUP_BITS}) + 1) << {LANE_GROUP_BITS})
-          ORDER BY w.lane LIMIT 1), g.n + 1
-  FROM g WHERE g.lane IS NOT NULL AND g.n < :bound)
-SELECT g.lane >> {LANE_GROUP_BITS} FROM g WHERE g.lane IS NOT NULL AND g.lane < :high
-"""
 
-_LANES = """
-SELECT x.lane, b.low FROM {asked} CROSS JOIN LATERAL (
+def groups_sql(low: str, high: str) -> str:
+    """Return the skip scan over at most `:bound` groups that have due rows.
+
+    `low` and `high` are SQL: the lane ids to look at, low ≤ lane < high.
+    """
+    after = f"((g.lane >> {LANE_GROUP_BITS}) + 1) << {LANE_GROUP_BITS}"
+    return f"""
+WITH RECURSIVE g(lane, n) AS (
+  (SELECT w.lane, 1 FROM work w WHERE w.phase = 'due' AND w.lane >= {low}
+   AND w.lane < {high} ORDER BY w.lane LIMIT 1)
+  UNION ALL
+  SELECT (SELECT w.lane FROM work w WHERE w.phase = 'due' AND w.lane >= {after}
+          AND w.lane < {high} ORDER BY w.lane LIMIT 1), g.n + 1
+  FROM g WHERE g.lane IS NOT NULL AND g.n < :bound)
+SELECT g.lane >> {LANE_GROUP_BITS} FROM g WHERE g.lane IS NOT NULL"""
+
+
+_GROUPS = groups_sql(":low", ":high")
+_LANES = f"""
+SELECT b.low, x.lane, {LANE_COLUMNS} FROM {{asked}} CROSS JOIN LATERAL (
   WITH RECURSIVE s(lane, n) AS (
     (SELECT w.lane, 1 FROM work w WHERE w.phase = 'due'
      AND w.lane >= b.low AND w.lane < b.high ORDER BY w.lane LIMIT 1)
@@ -43,7 +51,7 @@ SELECT x.lane, b.low FROM {asked} CROSS JOIN LATERAL (
     SELECT (SELECT w.lane FROM work w WHERE w.phase = 'due'
             AND w.lane > s.lane AND w.lane < b.high ORDER BY w.lane LIMIT 1), s.n + 1
     FROM s WHERE s.lane IS NOT NULL AND s.n < b.bound)
-  SELECT s.lane FROM s WHERE s.lane IS NOT NULL) x
+  SELECT s.lane FROM s WHERE s.lane IS NOT NULL) x LEFT JOIN lane l ON l.id = x.lane
 """
 
 _NEXT_LANE = (
@@ -75,6 +83,8 @@ class Walked:
     more: bool
     ends: Mapping[int, int | None]
     group: int
+    views: Mapping[LaneId, LaneView] | None = None
+    """The lanes themselves where the walk read them on its way; None where not."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +101,10 @@ class Places:
     def low(self, group: int) -> int:
         """Return the lane id from which to walk on in a group."""
         return self.lanes.get(group, group << LANE_GROUP_BITS)
+
+    def low_group(self) -> int:
+        """Return the lane id from which to look for groups."""
+        return self.group << LANE_GROUP_BITS
 
     def passed(self, walked: Walked, offered: int) -> None:
         """Go on after the first `offered` of the walked lanes."""
@@ -109,31 +123,39 @@ class Places:
         self.group = walked.group
 
 
-def walk(tx: Tx, places: Places, lanes_max: int = WALK_LANES) -> Walked:
+def walk(
+    tx: Tx,
+    places: Places,
+    lanes_max: int = WALK_LANES,
+    *,
+    groups: tuple[Sequence[int], bool] | None = None,
+) -> Walked:
     """Visit up to `lanes_max` lanes that have due rows, going on from `places`.
 
     The places stay as they are: whoever has offered the lanes says so by `passed`.
+    `groups` is what `due_groups` says, where it is known already.
     """
-    groups, wrapped = _due_groups(tx, places)
-    if not groups:
+    found_groups, wrapped = groups or due_groups(tx, places)
+    if not found_groups:
         return Walked(lanes=(), more=False, ends={}, group=0)
-    share = max(1, lanes_max // len(groups))
+    share = max(1, lanes_max // len(found_groups))
     spans = [
         Span(low=places.low(group), high=(group + 1) << LANE_GROUP_BITS, bound=share)
-        for group in groups
+        for group in found_groups
     ]
-    found = _due_lanes(tx, spans)
+    views: dict[LaneId, LaneView] = {}
+    found = _due_lanes(tx, spans, views)
     around = {
         span: Span(
             low=group << LANE_GROUP_BITS, high=span.low, bound=share - len(found[span])
         )
-        for group, span in zip(groups, spans, strict=True)
+        for group, span in zip(found_groups, spans, strict=True)
         if len(found[span]) < share and span.low > group << LANE_GROUP_BITS
     }
-    again = _due_lanes(tx, list(around.values())) if around else {}
+    again = _due_lanes(tx, list(around.values()), views) if around else {}
     by_group: list[list[LaneId]] = []
     ends: dict[int, int | None] = {}
-    for group, span in zip(groups, spans, strict=True):
+    for group, span in zip(found_groups, spans, strict=True):
         lanes = [*found[span], *(again[around[span]] if span in around else ())]
         by_group.append(lanes)
         ends[group] = lanes[-1] + 1 if len(lanes) >= share else None
@@ -142,19 +164,20 @@ def walk(tx: Tx, places: Places, lanes_max: int = WALK_LANES) -> Walked:
         lanes=_in_turn(by_group),
         more=full or not wrapped,
         ends=ends,
-        group=0 if wrapped else groups[-1] + 1,
+        group=0 if wrapped else found_groups[-1] + 1,
+        views=views if tx.dialect == "postgresql" else None,
     )
 
 
-def _due_groups(tx: Tx, places: Places) -> tuple[list[int], bool]:
+def due_groups(tx: Tx, places: Places) -> tuple[list[int], bool]:
     """Return groups with due rows from the remembered place on, around once."""
-    first = _groups_between(tx, places.group << LANE_GROUP_BITS, TOP, GROUPS_PER_STEP)
+    first = _groups_between(tx, places.low_group(), TOP, GROUPS_PER_STEP)
     if len(first) == GROUPS_PER_STEP:
         return first, False
     if places.group == 0:
         return first, True
     left = GROUPS_PER_STEP - len(first)
-    rest = _groups_between(tx, 0, places.group << LANE_GROUP_BITS, left)
+    rest = _groups_between(tx, 0, places.low_group(), left)
     return first + rest, True
 
 
@@ -172,7 +195,10 @@ def _groups_between(tx: Tx, low: int, high: int, bound: int) -> list[int]:
     return groups
 
 
-def _due_lanes(tx: Tx, spans: Sequence[Span]) -> dict[Span, list[LaneId]]:
+def _due_lanes(
+    tx: Tx, spans: Sequence[Span], views: dict[LaneId, LaneView]
+) -> dict[Span, list[LaneId]]:
+    """Return each span's lanes; on PostgreSQL also the lanes' rows, into `views`."""
     found: dict[Span, list[LaneId]] = {span: [] for span in spans}
     if tx.dialect == "postgresql":
         asked, params = tx.rows(
@@ -181,8 +207,10 @@ def _due_lanes(tx: Tx, spans: Sequence[Span]) -> dict[Span, list[LaneId]]:
             [(span.low, span.high, span.bound) for span in spans],
         )
         by_low = {span.low: span for span in spans}
-        for lane, low in tx.all(_LANES.format(asked=asked), params):
+        for low, lane, *row in tx.all(_LANES.format(asked=asked), params):
             found[by_low[low]].append(lane)
+            if row[0] is not None:
+                views[lane] = as_view(row)
         return found
     for span in spans:
         low = span.low
