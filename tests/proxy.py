@@ -19,13 +19,15 @@ class Proxy:
     """Stands between a client and the server; can swallow the answer to COMMIT.
 
     `mode` is "pass", "cut at commit" (the server gets COMMIT, the client only a closed
-    connection), "cut before commit" (the server never gets it) or "silent" (nothing
-    is passed on any more, and nothing is closed).
+    connection), "cut before commit" (the server never gets it), "silent" (nothing is
+    passed on any more, and nothing is closed), "deaf" (connections made from then on
+    get no notifications, as behind a transaction pooler) or "refuse" (they are closed).
     """
 
     def __init__(self, port: int) -> None:
         self.mode = "pass"
         self.commits = 0
+        self.refused = 0
         self.port = 0
         self._to = port
         self._writers: list[asyncio.StreamWriter] = []
@@ -33,12 +35,20 @@ class Proxy:
     async def serve(
         self, reader: asyncio.StreamReader, back: asyncio.StreamWriter
     ) -> None:
+        if self.mode == "refuse":
+            self.refused += 1
+            back.transport.abort()
+            return
         answers, server = await asyncio.open_connection("127.0.0.1", self._to)
         self._writers += [back, server]
         with suppress(OSError):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._forward(reader, server, back))
-                group.create_task(self._return(answers, back))
+                group.create_task(
+                    self._return_but_notices(answers, back)
+                    if self.mode == "deaf"
+                    else self._return(answers, back)
+                )
 
     async def _forward(
         self,
@@ -65,6 +75,23 @@ class Proxy:
                 return
             if self.mode != "silent":
                 back.write(data)
+        back.close()
+
+    async def _return_but_notices(
+        self, answers: asyncio.StreamReader, back: asyncio.StreamWriter
+    ) -> None:
+        head = await answers.read(1)
+        if head == b"N":  # no TLS here: an answer without a length
+            back.write(head)
+            head = b""
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                head += await answers.readexactly(5 - len(head))
+                length = int.from_bytes(head[1:], "big")
+                message = head + await answers.readexactly(length - 4)
+                if message[:1] != b"A":
+                    back.write(message)
+                head = b""
         back.close()
 
     def close(self) -> None:

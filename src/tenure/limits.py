@@ -36,6 +36,7 @@ NOTIFY_EVERY_SECONDS: Final = 0.1  # such a commit locks all databases of a serv
 COMMIT_GRACE_SECONDS: Final = 0.02  # a COMMIT's length, where only its start is told
 RINGS_MAX: Final = 100  # hints that wait to be sent; each wakes for all before it
 LISTEN_CHECK_SECONDS: Final = 30.0  # a silent connection is asked whether it lives
+LISTEN_ECHO_SECONDS: Final = 2.0  # for a notification to itself to come back
 LISTEN_CLOSE_SECONDS: Final = 1.0  # for a server that hangs while this node stops
 LISTEN_BACKOFF_MIN_SECONDS: Final = 0.5  # before a lost listener connects again
 LISTEN_BACKOFF_MAX_SECONDS: Final = 30.0  # it doubles up to here; the poll works on

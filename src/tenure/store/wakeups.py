@@ -31,6 +31,7 @@ from tenure.limits import (
     LISTEN_BACKOFF_MIN_SECONDS,
     LISTEN_CHECK_SECONDS,
     LISTEN_CLOSE_SECONDS,
+    LISTEN_ECHO_SECONDS,
     NOTIFY_EVERY_SECONDS,
     RINGS_MAX,
 )
@@ -114,7 +115,7 @@ class Wakeups:
         self._echoed.clear()
         await connection.execute(f"NOTIFY {CHANNEL}, '{_ECHO}{self._name}'")
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(LISTEN_ECHO_SECONDS):
                 await self._echoed.wait()
         except TimeoutError:
             await connection.execute(f"UNLISTEN {CHANNEL}")
