@@ -123,7 +123,7 @@ LOSSES = [
 
 def cases(work: Work) -> Iterator[Case]:
     """Yield everything that can be said to a row."""
-    for verb in (Verb.WAKE, Verb.CANCEL, Verb.REPLAY):
+    for verb in (Verb.WAKE, Verb.CANCEL, Verb.HOLD, Verb.REPLAY):
         yield Case(verb=verb, work=work, now=NOW)
     for loss in LOSSES:
         yield Case(verb=Verb.LOSE, work=work, loss=loss, now=NOW)
@@ -169,6 +169,8 @@ def decided(case: Case) -> Change:
             return transitions.wake(case.work, case.now)
         case Verb.CANCEL:
             return transitions.cancel(case.work, "by an operator", case.now)
+        case Verb.HOLD:
+            return transitions.hold(case.work, "held", attempt, case.now)
         case Verb.REPLAY:
             return transitions.replay(case.work, 1, case.now)[0]
         case Verb.LOSE:

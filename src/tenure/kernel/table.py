@@ -41,6 +41,7 @@ class Verb(StrEnum):
     LOSE = "lose"
     WAKE = "wake"
     CANCEL = "cancel"
+    HOLD = "hold"
     REPLAY = "replay"
 
 
@@ -347,6 +348,23 @@ TABLE: Final = (
         writes="cancel_requested_at",
     ),
     Line(verb=Verb.CANCEL, before=ENDED, after=UNCHANGED),
+    Line(verb=Verb.HOLD, before=READY, after="parked", writes="no holder"),
+    Line(
+        verb=Verb.HOLD,
+        before=("claimed",),
+        when=("cancel requested",),
+        after="cancelled",
+        writes="no holder",
+    ),
+    Line(
+        verb=Verb.HOLD,
+        before=("claimed",),
+        when=("an earlier claim succeeded",),
+        after="succeeded",
+        writes="no holder",
+    ),
+    Line(verb=Verb.HOLD, before=("claimed",), after="parked", writes="no holder"),
+    Line(verb=Verb.HOLD, before=ANY, after=UNCHANGED),
     Line(verb=Verb.REPLAY, before=READY, when=("stands in line",), after=UNCHANGED),
     Line(verb=Verb.REPLAY, before=READY, after="due", writes="wakes + 1"),
     Line(verb=Verb.REPLAY, before=("claimed",), after=UNCHANGED),

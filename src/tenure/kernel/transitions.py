@@ -328,6 +328,43 @@ def cancel(work: Work, reason: str, now: int) -> Change:
             assert_never(work.state)
 
 
+def hold(work: Work, reason: str, attempt: AttemptId, now: int) -> Change:
+    """Park a row that is not over, so that nothing but an operator moves it.
+
+    For a restored copy: whoever holds a claim in it lives with the original, and will
+    never answer here. So the claim is lost without a charge, and nobody may settle it.
+    """
+    match work.state:
+        case State.READY:
+            return Change(work=ended(work, State.PARKED, now, reason))
+        case State.CLAIMED:
+            lost = replace(work, first_attempt_at=work.first_attempt_at or now)
+            after = _after_hold(lost, reason, now)
+            evidence = _attempt(
+                work,
+                attempt,
+                AttemptOutcome.LOST,
+                reason,
+                after,
+                ended_at=now,
+                begun_at=None,
+            )
+            over = after.state is not State.PARKED
+            return Change(work=after, attempt=evidence, passes_head=over)
+        case State.PARKED | State.SUCCEEDED | State.DEAD | State.CANCELLED:
+            return Change(work=None)
+        case _:
+            assert_never(work.state)
+
+
+def _after_hold(work: Work, reason: str, now: int) -> Work:
+    if work.cancel_requested_at is not None:
+        return ended(work, State.CANCELLED, now, work.reason or "cancel requested")
+    if work.success_claim is not None:
+        return ended(work, State.SUCCEEDED, now, "an earlier attempt succeeded")
+    return ended(work, State.PARKED, now, reason)
+
+
 def replay(work: Work, trigger: int, now: int) -> tuple[Change, Replayed]:
     """Do it again: budgets and evidence restart, claim number and attempts stay."""
     match work.state:

@@ -14,6 +14,13 @@ from tenure.store.claims.holding import (
     release,
 )
 from tenure.store.claims.operators import cancel, cancel_lane, replay, wake
+from tenure.store.claims.parking import (
+    HELD,
+    HeldBatch,
+    cancel_held,
+    hold_open,
+    let_go,
+)
 from tenure.store.claims.removing import lock_ended, remove
 from tenure.store.claims.settling import settle
 from tenure.store.claims.submitting import NewWork, submit
@@ -31,12 +38,14 @@ from tenure.store.claims.taking import Claimed, ClaimResult, Walker, promote
 __all__ = [
     "CERTAIN",
     "DRAINED",
+    "HELD",
     "OPERATOR",
     "SILENCE",
     "Claim",
     "ClaimResult",
     "Claimed",
     "Effect",
+    "HeldBatch",
     "Insert",
     "KindSql",
     "LostRow",
@@ -47,8 +56,11 @@ __all__ = [
     "Walker",
     "Write",
     "cancel",
+    "cancel_held",
     "cancel_lane",
+    "hold_open",
     "isolate",
+    "let_go",
     "lock_ended",
     "mingle",
     "promote",
