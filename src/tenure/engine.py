@@ -23,11 +23,17 @@ from tenure.clock import Clock, SystemClock
 from tenure.config import Settings, load
 from tenure.errors import ConfigInvalid, InvariantViolated, Unavailable, WrongKeyRing
 from tenure.ids import token
-from tenure.limits import DAY_SECONDS, HOUSEKEEPING_SECONDS, Durations
+from tenure.limits import (
+    DAY_SECONDS,
+    HOUSEKEEPING_SECONDS,
+    LAG_MAX_SECONDS,
+    Durations,
+)
 from tenure.outbox.delivery import Delivery
 from tenure.outbox.http import HttpTransport
 from tenure.outbox.joining import Submitter
 from tenure.outbox.keyring import KeyRing, new_key
+from tenure.outbox.measuring import MeasuredKind
 from tenure.outbox.model import OutboxSettings
 from tenure.outbox.outbox import Outbox
 from tenure.outbox.retention import Retention
@@ -39,21 +45,24 @@ from tenure.store.identity import (
     claim_setting,
     read_setting,
 )
+from tenure.store.timing import TimedBackend
 from tenure.store.wakeups import Wakeups
 from tenure.telemetry.events import Event, Events
 from tenure.work.drain import Drain
 from tenure.work.kinds import seal
+from tenure.work.lag import Lag
 from tenure.work.loop import WorkerLoop
 from tenure.work.node import Node, NodeHealth
 from tenure.work.pauses import Pauses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from tenure.ids import NodeId
     from tenure.outbox.http import Transport
     from tenure.outbox.joining import Hint
+    from tenure.telemetry.metrics import Metrics
     from tenure.work.drain import Drained, Draining
     from tenure.work.kinds import Kind
 
@@ -63,6 +72,16 @@ T = TypeVar("T")
 SENDING_OFF: Final = "off by deployment policy"
 USER_AGENT: Final = f"Tenure/{__version__}"
 _RING: Final = "key_ring"
+LASTING: Final = frozenset(
+    {
+        "engine.housekeeping",
+        "engine.loop",
+        "engine.retention",
+        "engine.wakeups",
+        "work.watch",
+    }
+)
+"""Tasks that run for as long as the engine does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +92,38 @@ class Health:
     off: str | None
     """Why nothing is sent here although work is accepted; None when it is."""
     draining: bool
+    died: tuple[str, ...] = ()
+    """What runs for as long as the engine does, and has ended by an error."""
+    lag_seconds: float = 0.0
+    """By how much the event loop is late, at least, over the last seconds."""
+
+    @property
+    def because(self) -> tuple[str, ...]:
+        """Why this process should not be given traffic; empty when it should."""
+        node = self.node
+        reasons = {
+            "it is stopping": self.draining,
+            "the worker loop is stalled": node is not None and node.stalled,
+            "no beat succeeded for too long (fenced)": node is not None
+            and node.fenced
+            and not self.draining,
+            f"the event loop is late by {self.lag_seconds:.1f} s": self.lag_seconds
+            > LAG_MAX_SECONDS,
+        }
+        return (
+            *(f"{name} has ended by an error" for name in self.died),
+            *(reason for reason, holds in reasons.items() if holds),
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether a restart of this process would change nothing."""
+        return not self.died and (self.node is None or not self.node.stalled)
 
     @property
     def ready(self) -> bool:
         """Whether this process should be given traffic."""
-        return not self.draining and (self.node is None or not self.node.stalled)
+        return not self.because
 
 
 class Engine:
@@ -119,6 +165,10 @@ class Engine:
         self._node: Node | None = None
         self._drain: Drain | None = None
         self._stopping = False
+        self._metrics: Metrics | None = None
+        self._lag: Lag | None = None
+        self._died: Final[list[str]] = []
+        self.events.listen(self._heard)
 
     # --- what it offers --------------------------------------------------------------
 
@@ -167,7 +217,14 @@ class Engine:
             node=None if self._node is None else self._node.health(),
             off=None if self._loop is None else self._loop.off,
             draining=self._stopping,
+            died=tuple(self._died),
+            lag_seconds=0.0 if self._lag is None else self._lag.seconds,
         )
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """What this node counts; None when it is no node."""
+        return self._metrics
 
     # --- start and stop --------------------------------------------------------------
 
@@ -185,7 +242,7 @@ class Engine:
     async def _start(self) -> None:
         settings = self.settings
         synchronous = "full" if settings.sqlite_synchronous == "FULL" else "normal"
-        self._backend = backend = await open_backend(
+        backend = await open_backend(
             settings.database_url,
             BackendSettings(
                 clock=self.clock,
@@ -193,6 +250,9 @@ class Engine:
                 synchronous=synchronous,
             ),
         )
+        if self._works:
+            backend = await self._measured(backend)
+        self._backend = backend
         self._exits.push_async_callback(backend.aclose)
         await backend.migrate()
         copied = await self._copy_of(backend)
@@ -236,7 +296,8 @@ class Engine:
             clock=self.clock,
             user_agent=USER_AGENT,
         )
-        kinds = seal([cast("Kind", delivery)])  # its names are constants of its class
+        # Its names are constants of its class.
+        kinds = seal([self._counted(cast("Kind", delivery))])
         self._loop = loop = WorkerLoop(
             backend,
             kinds,
@@ -282,6 +343,19 @@ class Engine:
                 backend.url, heard=loop.signal.wake, events=self.events
             )
             self._tasks.start(self._wakeups.run(), name="engine.wakeups")
+
+    async def _measured(self, backend: Backend) -> Backend:
+        """Begin to count: what a command that only asks has no use for."""
+        self._metrics = metrics = await asyncio.to_thread(_new_metrics)
+        self.events.listen(metrics.told)
+        self._lag = Lag(metrics.lagged)
+        self._tasks.start(self._lag.run(), name="engine.lag")
+        return cast("Backend", TimedBackend(backend, self.clock, metrics.committed))
+
+    def _counted(self, kind: Kind) -> Kind:
+        if self._metrics is None:
+            return kind
+        return MeasuredKind(kind, self._metrics, self.clock)
 
     async def stop(
         self, *, told: Callable[[Draining], None] | None = None
@@ -358,6 +432,18 @@ class Engine:
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         self.events.tell(Event.LOOP_FAILED, error=error, task=name)
+
+    def _heard(self, event: Event, fields: Mapping[str, object]) -> None:
+        """Remember what ended that must not: health says so until a restart."""
+        name = str(fields.get("task", ""))
+        if event is Event.LOOP_FAILED and name in LASTING:
+            self._died.append(name)
+
+
+def _new_metrics() -> Metrics:
+    from tenure.telemetry.metrics import Metrics  # reads from disk: not on a loop
+
+    return Metrics()
 
 
 def outbox_settings(settings: Settings, durations: Durations) -> OutboxSettings:
