@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import socket
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,83 +13,16 @@ import httpx
 
 from tenure.clock import Clock, SystemClock
 from tenure.outbox.keyring import new_key
+from tenure.testing.lab.nodes import NodeProcess, free_port
 
 KEY = "tnr_bootstrap-key-of-a-test-0123456789abcdef"
-READY_SECONDS = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@dataclass(slots=True, kw_only=True)
-class Serving:
-    """One `tenure serve`, which may be restarted any number of times."""
-
-    port: int
-    environ: Mapping[str, str]
-    log: Path
-    cwd: Path
-    process: asyncio.subprocess.Process | None = None
-    clock: Clock = field(default_factory=SystemClock)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> float:
-        """Start it and wait until it answers; return after how many seconds."""
-        began = self.clock.monotonic()
-        with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "tenure.cli",
-                "serve",
-                "--port",
-                str(self.port),
-                cwd=self.cwd,
-                env={**os.environ, **self.environ},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        async with httpx.AsyncClient(base_url=self.url) as client:
-            while self.clock.monotonic() < began + READY_SECONDS:
-                if self.process.returncode is not None:
-                    break
-                with contextlib.suppress(httpx.TransportError):
-                    answer = await client.get("/api/v1/health")
-                    if answer.status_code == httpx.codes.OK:
-                        return self.clock.monotonic() - began
-                await asyncio.sleep(0.02)
-        raise AssertionError(f"it did not start:\n{self.log.read_text()}")
-
-    async def terminate(self) -> int:
-        """Send SIGTERM; return the exit code once it has ended by itself."""
-        return await self._end(signal.SIGTERM)
-
-    async def kill(self) -> int:
-        """Send SIGKILL: no handler, no drain, no last word."""
-        return await self._end(signal.SIGKILL)
-
-    async def _end(self, number: signal.Signals) -> int:
-        assert self.process is not None
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        async with asyncio.timeout(45):
-            code = await self.process.wait()
-        self.process = None
-        return code
 
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
     """Some nodes on one database, and a client that never gives a message up."""
 
-    nodes: list[Serving]
+    nodes: list[NodeProcess]
     clock: Clock = field(default_factory=SystemClock)
     accepted: dict[str, str] = field(default_factory=dict[str, str])
     """Message id by idempotency key, as the first 202 said it."""
@@ -145,7 +74,7 @@ class Fleet:
         assert self.accepted.setdefault(key, message) == message
         return True
 
-    def _client(self, node: Serving) -> httpx.AsyncClient:
+    def _client(self, node: NodeProcess) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             base_url=node.url,
             headers={"authorization": f"Bearer {KEY}"},
@@ -166,7 +95,7 @@ async def fleet(
         **settings,
     }
     serving = [
-        Serving(
+        NodeProcess(
             port=free_port(), environ=environ, log=folder / f"node-{at}.log", cwd=folder
         )
         for at in range(nodes)

@@ -60,6 +60,11 @@ class SinkProcess:
             raise ServerUnreachable("the receiver of the lab did not start")
         return cls(process, url)
 
+    @property
+    def code(self) -> int | None:
+        """Return its exit code; None while it runs."""
+        return self._process.returncode
+
     async def stop(self) -> None:
         """End it; returns when it is gone."""
         if self._process.stdin is not None:
