@@ -124,3 +124,42 @@ async def test_a_moved_sqlite_file_is_the_same_database(
     backend = await open_backend(f"sqlite:///{moved}")
     assert isinstance(await backend.write(check_live), Matches)
     await backend.aclose()
+
+
+async def test_a_sqlite_file_copied_beside_its_source_is_a_copy_until_adopted(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    backend = await open_backend(sqlite_url)
+    await backend.write(check_live)
+    await backend.aclose()
+    source = Path(sqlite_url.removeprefix("sqlite:///"))
+    copy = tmp_path / "copy.db"
+    shutil.copyfile(source, copy)
+    copied = await open_backend(f"sqlite:///{copy}")
+    verdict = await copied.write(check_live)
+    assert isinstance(verdict, Mismatch)
+    assert f"copied from {source}" in verdict.reason
+    backend = await open_backend(sqlite_url)
+    assert isinstance(await backend.write(check_live), Matches), "the original goes on"
+    await copied.write(lambda tx: adopt_identity(tx, "live"))
+    assert isinstance(await copied.write(check_live), Matches)
+    assert isinstance(await backend.write(check_live), Matches)
+    await backend.aclose()
+    await copied.aclose()
+
+
+async def test_a_file_whose_former_place_another_database_took_is_no_copy(
+    sqlite_url: str, sqlite_template: Path, tmp_path: Path
+) -> None:
+    backend = await open_backend(sqlite_url)
+    await backend.write(check_live)
+    await backend.aclose()
+    place, moved = Path(sqlite_url.removeprefix("sqlite:///")), tmp_path / "moved.db"
+    shutil.move(place, moved)
+    shutil.copyfile(sqlite_template, place)
+    fresh = await open_backend(sqlite_url)
+    assert isinstance(await fresh.write(check_live), Matches)
+    await fresh.aclose()
+    backend = await open_backend(f"sqlite:///{moved}")
+    assert isinstance(await backend.write(check_live), Matches)
+    await backend.aclose()

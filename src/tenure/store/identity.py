@@ -3,11 +3,19 @@
 A restored dump and a copied file carry the rows of the original, and would send again
 what the original sends. So the database keeps what it was told and what it could see of
 itself when it was first used; a difference means *copy* until an operator adopts it.
+
+A SQLite file has no identifier of its own, and may be moved. It is a copy when the file
+that it says it is still lies in its place and says the same. A copy on another machine
+can be told by the name of the deployment only.
 """
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import msgspec
@@ -45,6 +53,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """PostgreSQL's name of the database; None on SQLite, where files may be moved."""
     born: str
     """Random, made at first use: tells two databases apart, not a copy from its source."""
+    path: str | None = None
+    """Where the SQLite file was when it was last opened; None on PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +103,18 @@ def check_identity(tx: Tx, deployment: str) -> Verdict:
     """Compare the database with what it said of itself at first use; store that then.
 
     A fact that cannot be read now (the system identifier needs a privilege) or could
-    not be read then is not compared. Nothing is written on a mismatch.
+    not be read then is not compared. Nothing is written on a mismatch; a SQLite file
+    that was moved is known by its new place from then on.
     """
     found = _look(tx, deployment)
     raw = claim_setting(tx, _NAME, msgspec.json.encode(found))
-    return _verdict(msgspec.json.decode(raw, type=Identity), found)
+    stored = msgspec.json.decode(raw, type=Identity)
+    verdict = _verdict(stored, found)
+    if isinstance(verdict, Mismatch) or found.path == stored.path:
+        return verdict
+    moved = msgspec.structs.replace(stored, path=found.path)
+    write_setting(tx, _NAME, msgspec.json.encode(moved))
+    return Matches(identity=moved)
 
 
 def compare_identity(tx: Tx, deployment: str) -> Verdict | None:
@@ -109,23 +126,52 @@ def compare_identity(tx: Tx, deployment: str) -> Verdict | None:
     return _verdict(stored, _look(tx, deployment))
 
 
+def adopt_identity(tx: Tx, deployment: str) -> Identity:
+    """Say that the database, copy or not, is this deployment's from now on."""
+    found = _look(tx, deployment)
+    write_setting(tx, _NAME, msgspec.json.encode(found))
+    return found
+
+
 def _verdict(stored: Identity, found: Identity) -> Verdict:
+    reason = _difference(stored, found)
+    if reason is not None:
+        return Mismatch(stored=stored, found=found, reason=reason)
+    return Matches(identity=stored)
+
+
+def _difference(stored: Identity, found: Identity) -> str | None:
     for what, was, now in (
         ("deployment", stored.deployment, found.deployment),
         ("system identifier", stored.system, found.system),
         ("database name", stored.database, found.database),
     ):
         if was is not None and now is not None and was != now:
-            reason = f"the {what} was {was!r} and is {now!r}"
-            return Mismatch(stored=stored, found=found, reason=reason)
-    return Matches(identity=stored)
+            return f"the {what} was {was!r} and is {now!r}"
+    if found.path is not None and _is_copied(stored, found.path):
+        return f"its file was copied from {stored.path}, which is still there"
+    return None
 
 
-def adopt_identity(tx: Tx, deployment: str) -> Identity:
-    """Say that the database, copy or not, is this deployment's from now on."""
-    found = _look(tx, deployment)
-    write_setting(tx, _NAME, msgspec.json.encode(found))
-    return found
+def _is_copied(stored: Identity, path: str) -> bool:
+    """Tell whether the file that the database says it is lies beside it, and lives."""
+    if stored.path is None or stored.path == path or not Path(stored.path).exists():
+        return False
+    if Path(stored.path).samefile(path):
+        return False
+    try:
+        source = f"{Path(stored.path).as_uri()}?mode=ro"
+        with closing(sqlite3.connect(source, uri=True)) as other:
+            row = other.execute(
+                "SELECT value FROM setting WHERE name = ?", (_NAME,)
+            ).fetchone()
+        return row is not None and _born(row[0]) == stored.born
+    except (sqlite3.Error, OSError, msgspec.MsgspecError):
+        return False  # whatever lies there now, it is not the database it was
+
+
+def _born(raw: bytes) -> str:
+    return msgspec.json.decode(raw, type=Identity).born
 
 
 def _look(tx: Tx, deployment: str) -> Identity:
@@ -142,5 +188,15 @@ def _look(tx: Tx, deployment: str) -> Identity:
             if getattr(error.orig, "sqlstate", None) != "42501":
                 raise
     return Identity(
-        deployment=deployment, system=system, database=database, born=token()
+        deployment=deployment,
+        system=system,
+        database=database,
+        born=token(),
+        path=_file(tx) if tx.dialect == "sqlite" else None,
     )
+
+
+def _file(tx: Tx) -> str:
+    row = tx.first("SELECT file FROM pragma_database_list WHERE name = 'main'")
+    assert row is not None
+    return os.path.realpath(row.file)
