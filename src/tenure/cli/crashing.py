@@ -31,7 +31,7 @@ from tenure.testing.lab.model import (
 from tenure.testing.lab.programs import Programs, find_programs
 from tenure.testing.lab.running import Seen, run
 
-__all__ = ["crash"]
+__all__ = ["as_json", "crash", "in_folder", "show"]
 
 ALL: Final = "all"
 PREFIX: Final = "tenure-lab-"
@@ -63,11 +63,11 @@ def crash(
     )
     told: list[tuple[Figures, list[str]]] = []
     for plan in plans:
-        figures = _in_folder(plan, programs, call.screen, keep=keep)
+        figures = in_folder(plan, programs, call.screen, keep=keep)
         told.append((figures, broken(figures)))
-        _show(call.screen, *told[-1])
+        show(call.screen, *told[-1])
     if call.screen.as_json:
-        call.screen.json([_as_json(*each) for each in told])
+        call.screen.json([as_json(*each) for each in told])
     faulty = [figures.plan.scenario for figures, words in told if words]
     if faulty:
         raise InvariantViolated(
@@ -96,7 +96,7 @@ def _scenarios(name: str, database: Database) -> tuple[Scenario, ...]:
         ) from None
 
 
-def _in_folder(
+def in_folder(
     plan: Plan, programs: Programs | None, screen: Screen, *, keep: bool
 ) -> Figures:
     """Run a scenario in a new folder, which stays when it is asked for or needed."""
@@ -177,7 +177,8 @@ class _Told:
         )
 
 
-def _show(screen: Screen, figures: Figures, words: list[str]) -> None:
+def show(screen: Screen, figures: Figures, words: list[str]) -> None:
+    """Print what a scenario came to; `words` say what was broken."""
     plan = figures.plan
     screen.line(
         f"{plan.scenario}: {plan.database}, {plan.processes}"
@@ -221,6 +222,7 @@ def _span(seconds: list[float | None]) -> str:
     return f"after {median(known):.2f} s, at most {max(known):.2f} s"
 
 
-def _as_json(figures: Figures, words: list[str]) -> dict[str, Any]:
+def as_json(figures: Figures, words: list[str]) -> dict[str, Any]:
+    """Return the figures and the verdict as JSON shows them."""
     told: dict[str, Any] = msgspec.to_builtins(asdict(figures))
     return told | {"in_flight": figures.in_flight, "kept": not words, "broken": words}

@@ -1,23 +1,24 @@
 """The receiver of the crash lab: a process of its own that nothing is done to.
 
 It writes a line for each request before it answers, so that what it answered was
-counted, and ends when its standard input does: it never outlives the lab.
+counted. It ends when its standard input does, and with it ends every PostgreSQL of the
+lab that still runs: a lab that was killed leaves no process behind.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tenure.errors import ServerUnreachable
 from tenure.limits import LAB_END_SECONDS, LAB_READY_SECONDS
 from tenure.testing.lab.records import Record
 from tenure.testing.receivers import Received, Receiver, Reply
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["SinkProcess"]
 
@@ -103,6 +104,14 @@ async def serve(file: str, answer_seconds: float) -> None:
         print(receiver.url, flush=True)  # noqa: T201 - how the lab learns of it
         await ended.wait()
     os.close(descriptor)
+    end_servers(Path(file).parent)
+
+
+def end_servers(folder: Path) -> None:
+    """Crash every PostgreSQL whose cluster lies below a lab's folder."""
+    for found in folder.glob("*/data/postmaster.pid"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            os.kill(int(found.read_text().splitlines()[0]), signal.SIGQUIT)
 
 
 if __name__ == "__main__":

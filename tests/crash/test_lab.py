@@ -1,0 +1,141 @@
+"""`tenure lab` in a short fixed form: every scenario, as an operator would run it.
+
+Real processes, real servers, a real standby; the full size is `just lab`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tenure.testing.lab.model import SCENARIOS, Database, Scenario
+from tests.cli.rig import running
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(400)]
+
+SIZE: dict[tuple[Database, Scenario], tuple[str, ...]] = {
+    (Database.SQLITE, Scenario.KILL): ("--messages", "300", "--faults", "3"),
+    (Database.SQLITE, Scenario.ROLLING): ("--messages", "300", "--faults", "2"),
+    (Database.POSTGRESQL, Scenario.KILL): ("--messages", "600", "--faults", "4"),
+    (Database.POSTGRESQL, Scenario.RESTART_DATABASE): (
+        *("--messages", "400", "--faults", "2"),
+    ),
+    (Database.POSTGRESQL, Scenario.BACKENDS): ("--messages", "600"),
+    (Database.POSTGRESQL, Scenario.FAILOVER): ("--messages", "400", "--faults", "1"),
+    (Database.POSTGRESQL, Scenario.ROLLING): ("--messages", "400", "--faults", "2"),
+}
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for temporary files that PostgreSQL's own user can reach."""
+    with tempfile.TemporaryDirectory(prefix="tenure-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def test_every_scenario_has_a_short_form():
+    assert set(SIZE) == {
+        (db, each) for db, every in SCENARIOS.items() for each in every
+    }
+
+
+@pytest.mark.parametrize(
+    ("database", "scenario"), SIZE, ids=[f"{each}-{db}" for db, each in SIZE]
+)
+def test_the_promise_is_kept(
+    database: Database, scenario: Scenario, tmp_path: Path, temporary: Path
+):
+    size = SIZE[database, scenario]
+    with running(
+        tmp_path,
+        *("lab", "--scenario", scenario, "--database", database, "--json"),
+        *("--processes", "2", "--seed", "20", *size),
+        env={"TMPDIR": str(temporary)},
+    ) as lab:
+        code = lab.process.wait(300)
+    said = "\n".join(lab.errors)
+    assert code == 0, said + "\n".join(lab.lines)
+    (told,) = json.loads(lab.lines[-1])
+    print(shown(told))
+    assert told["kept"]
+    assert told["lost"] == told["quarantined"] == told["unsettled"] == 0
+    assert told["accepted"] == told["stored"] == told["plan"]["messages"]
+    assert told["requests"] - told["duplicated"] == 3 * told["accepted"]
+    assert len(told["faults"]) >= (told["plan"]["faults"] or 1)
+    assert told["findings"] == []
+    if scenario is Scenario.ROLLING:
+        assert told["requests"] == told["attempts"] == 3 * told["accepted"]
+    if scenario is Scenario.KILL:
+        assert told["in_flight"] > 0  # else nothing was at stake
+    assert left_in(tmp_path) == left_in(temporary) == []
+
+
+def shown(told: dict[str, Any]) -> str:
+    faults = told["faults"]
+    went_on = [
+        f"{fault['others_seconds']:.2f}" for fault in faults if fault["others_seconds"]
+    ]
+    return (
+        f"{told['plan']['scenario']} on {told['plan']['database']}: accepted"
+        f" {told['accepted']}, lost {told['lost']}, duplicated {told['duplicated']},"
+        f" quarantined {told['quarantined']}, in flight"
+        f" {[fault['in_flight'] for fault in faults]}, going on after"
+        f" {', '.join(went_on)} s"
+    )
+
+
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def test_a_stop_ends_every_process_that_it_started(tmp_path: Path, temporary: Path):
+    with running(
+        tmp_path,
+        *("lab", "--scenario", "kill", "--database", "postgresql", "--seed", "1"),
+        *("--messages", "100000", "--processes", "2"),
+        env={"TMPDIR": str(temporary)},
+    ) as lab:
+        children = started(lab.process.pid, nodes=2)
+        lab.signal(signal.SIGTERM)
+        assert lab.process.wait(60) == 130
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert alive == []
+    assert left_in(temporary) == []
+
+
+def test_a_lab_that_is_killed_takes_its_processes_with_it(
+    tmp_path: Path, temporary: Path
+):
+    with running(
+        tmp_path,
+        *("lab", "--scenario", "rolling", "--database", "postgresql", "--seed", "1"),
+        *("--messages", "100000", "--processes", "2"),
+        env={"TMPDIR": str(temporary)},
+    ) as lab:
+        children = started(lab.process.pid, nodes=2)
+        lab.process.kill()
+        _, alive = psutil.wait_procs(children, timeout=60)
+        assert alive == []
+
+
+def started(pid: int, *, nodes: int) -> list[psutil.Process]:
+    """Wait until a lab has its nodes; return every process below it."""
+    lab = psutil.Process(pid)
+    for _ in range(1200):
+        children = lab.children(recursive=True)
+        serving = [
+            each for each in children if each.is_running() and "serve" in each.cmdline()
+        ]
+        if len(serving) >= nodes:
+            return children
+        psutil.wait_procs(children, timeout=0.1)
+    raise AssertionError("it never had its nodes")
