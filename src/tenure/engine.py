@@ -24,6 +24,7 @@ from tenure.config import Settings, load
 from tenure.errors import ConfigInvalid, InvariantViolated, Unavailable, WrongKeyRing
 from tenure.ids import token
 from tenure.limits import (
+    ADOPTION_LOOK_SECONDS,
     DAY_SECONDS,
     HOUSEKEEPING_SECONDS,
     LAG_MAX_SECONDS,
@@ -40,9 +41,11 @@ from tenure.outbox.retention import Retention
 from tenure.spawn import Tasks
 from tenure.store.backend import Backend, BackendSettings, open_backend
 from tenure.store.identity import (
+    Matches,
     Mismatch,
     check_identity,
     claim_setting,
+    compare_identity,
     read_setting,
 )
 from tenure.store.timing import TimedBackend
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from tenure.outbox.http import Transport
     from tenure.outbox.joining import Hint
     from tenure.telemetry.metrics import Metrics
+    from tenure.store.identity import Verdict
     from tenure.work.drain import Drained, Draining
     from tenure.work.kinds import Kind
 
@@ -330,6 +334,8 @@ class Engine:
         await node.open()
         self._tasks.start(loop.run(), name="engine.loop")
         self._tasks.start(self._keep_house(), name="engine.housekeeping")
+        if off is not None:
+            self._tasks.start(self._await_adoption(), name="engine.adoption")
         retention = Retention(
             backend,
             outbox_settings(self.settings, self.durations),
@@ -413,6 +419,20 @@ class Engine:
         return hint
 
     # --- beside the loop -------------------------------------------------------------
+
+    async def _await_adoption(self) -> None:
+        """Begin to send once an operator has adopted the copy, without a restart."""
+        every = self.durations.scaled(ADOPTION_LOOK_SECONDS)
+        deployment = self.settings.deployment
+        look = partial(compare_identity, deployment=deployment)
+        verdict: Verdict | None = None
+        while not isinstance(verdict, Matches):
+            await self.clock.sleep(every)
+            with contextlib.suppress(Unavailable):  # the next look tells
+                verdict = await self.backend.read(look)
+        self.worker.off = None if self.settings.sending else SENDING_OFF
+        self.events.tell(Event.ADOPTED, deployment=deployment)
+        self.wake()
 
     async def _keep_house(self) -> None:
         """Run the outbox's periodic pass, on at once while it finds something."""

@@ -8,6 +8,7 @@ import typer
 
 from tenure import __version__
 from tenure.cli import (
+    adopting,
     demonstrating,
     doctor,
     explaining,
@@ -62,6 +63,7 @@ def command_line() -> typer.Typer:
     explaining.add(app)
     doctor.add(app)
     verifying.add(app)
+    adopting.add(app)
     lab.add(app)
     for group, name in (
         (messages, "messages"),

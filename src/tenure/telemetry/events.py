@@ -136,6 +136,11 @@ class Event(Enum):
         " starts at the next poll, a second later at most. Nothing else changes.",
     )
     WAKEUPS_BACK = _Spec("wake-ups back", logging.INFO, "Notifications arrive again.")
+    ADOPTED = _Spec(
+        "database adopted",
+        logging.WARNING,
+        "An operator said that this copy is meant; what is not held may go out.",
+    )
     HOUSEKEEPING_FAILED = _Spec(
         "housekeeping failed",
         logging.WARNING,
