@@ -22,6 +22,12 @@ MACHINE = "tests/simulation/test_kernel.py"
 SETTLING = "tests/store/claims/test_settling.py"
 CLIENT = "tests/outbox/http/test_client.py"
 DIAL = "tests/outbox/http/test_dial.py"
+SWEEPING = "tests/store/claims/test_sweeping.py"
+LOCKS = "tests/interleaving/test_locks.py"
+BATCHING = "tests/store/test_batching.py"
+NODE = "tests/work/test_node.py"
+NODES = "tests/cases/test_nodes.py"
+SILENCE = "tests/interleaving/test_silence.py"
 OTHER_BODY = "test_the_same_key_with_another_body_is_refused_and_stores_nothing"
 ACCEPTING = "tests/outbox/ledger/test_accepting.py"
 FOLLOW = """\
@@ -32,6 +38,16 @@ FOLLOW = """\
                 there = parse_url(value.strip().decode())
                 follow = msgspec.structs.replace(request, url=there)
                 return await self.send(follow, policy, before_write)
+"""
+BY_CLOCK = """\
+        from tenure.clock import US
+        from tenure.work.peers import Silent
+        dead = int(answer.server) - round(self._durations.dead_after_seconds * US)
+        silent = [
+            Silent(node=other.id, beat=other.beat)
+            for other in answer.beat.others
+            if other.beat_at < dead
+        ]
 """
 
 GUARDS: Final = (
@@ -127,5 +143,187 @@ GUARDS: Final = (
             ),
         ),
         tests=(f"{CLIENT}::test_a_redirect_is_not_followed_and_its_location_is_kept",),
+    ),
+    Guard(
+        name="sweep without its condition",
+        edits=(
+            (
+                "store/claims/sweeping.py",
+                "        if work.state is not State.CLAIMED or not held:\n",
+                "        if work is None or held is None:\n",
+            ),
+        ),
+        tests=(f"{SWEEPING}::test_a_stale_decision_takes_nothing[sqlite]",),
+    ),
+    Guard(
+        name="candidate and count in one statement",
+        edits=(
+            (
+                "store/claims/taking.py",
+                (
+                    "    locked = lock_lanes(tx, tried) if tried else {}\n"
+                    "    live = _live(tx, list(locked)) if locked else {}\n"
+                ),
+                (
+                    "    live = _live(tx, tried) if tried else {}\n"
+                    "    locked = lock_lanes(tx, tried) if tried else {}\n"
+                ),
+            ),
+        ),
+        tests=(
+            (
+                f"{LOCKS}::test_a_claim_that_commits_just_before_a_lanes_lock_is_counted"
+                "_under_it[between-postgresql]"
+            ),
+        ),
+    ),
+    Guard(
+        name="beat without reconciliation",
+        edits=(
+            (
+                "work/beats.py",
+                "        self._reconcile(current)\n",
+                "",
+            ),
+        ),
+        tests=(
+            f"{NODE}::test_a_claim_that_only_the_database_knows_is_released[sqlite]",
+        ),
+    ),
+    Guard(
+        name="closing by clock",
+        edits=(
+            (
+                "work/beats.py",
+                (
+                    "        silent = self._peers.beaten(\n"
+                    "            answer.beat.others, server=answer.server,"
+                    " now=self._clock.boottime()\n"
+                    "        )\n"
+                ),
+                BY_CLOCK,
+            ),
+            ("work/beats.py", "server=server)", "server=str(tx.now))"),
+        ),
+        tests=(
+            f"{SILENCE}::test_a_peer_whose_beats_look_an_hour_old_by_the_clock_is_not_closed[sqlite-forward]",
+        ),
+    ),
+    Guard(
+        name="suspect rule",
+        edits=(
+            (
+                "work/loop.py",
+                "[h for h in helds if h.claimed.work.losses >= SUSPECT_LOSSES]",
+                "[h for h in helds if h.claimed.work.losses >= 10 * SUSPECT_LOSSES]",
+            ),
+        ),
+        tests=(
+            (
+                f"{NODE}::test_a_suspect_waits_for_what_is_in_flight_and_others_wait_for_it"
+                "[sqlite]"
+            ),
+            (
+                f"{NODES}::test_case_05_a_row_that_kills_its_node_is_quarantined_and_spares"
+                "_others[sqlite]"
+            ),
+        ),
+    ),
+    Guard(
+        name="batch without halving",
+        edits=(
+            (
+                "store/batching.py",
+                "                if len(part) == 1 or _concerns_all(error):\n",
+                "                if part:\n",
+            ),
+        ),
+        tests=(
+            f"{BATCHING}::test_only_the_bad_items_caller_sees_its_error",
+            (
+                f"{BATCHING}::test_a_batch_on_a_real_database_loses_only_its_bad_item"
+                "[sqlite]"
+            ),
+        ),
+    ),
+    Guard(
+        name="lock order",
+        edits=(
+            (
+                "store/claims/rows.py",
+                (
+                    "    wanted = sorted(set(ids))\n    if not wanted:\n"
+                    "        return {}\n    asked, params = tx.rows("
+                    '"b", {"id": "text"}, [(id_,) for id_ in wanted])\n    found = tx.all(\n'
+                    "        f\"SELECT {work_columns('w')}"
+                ),
+                (
+                    "    wanted = list(dict.fromkeys(ids))\n    if not wanted:\n"
+                    "        return {}\n    asked, params = tx.rows("
+                    '"b", {"id": "text"}, [(id_,) for id_ in wanted])\n    found = tx.all(\n'
+                    "        f\"SELECT {work_columns('w')}"
+                ),
+            ),
+            ("store/claims/rows.py", 'f" ORDER BY w.id{lock}"', 'f"{lock}"'),
+        ),
+        tests=(
+            (
+                f"{LOCKS}::test_rows_that_two_transactions_ask_for_in_opposite_order"
+                "_deadlock_nobody[by id-postgresql]"
+            ),
+        ),
+    ),
+    Guard(
+        name="monotonic instead of boottime fence",
+        edits=(
+            (
+                "work/fence.py",
+                "Sent(boottime=self._clock.boottime(), ",
+                "Sent(boottime=self._clock.monotonic(), ",
+            ),
+            (
+                "work/fence.py",
+                "booted = self._clock.boottime() - ",
+                "booted = self._clock.monotonic() - ",
+            ),
+        ),
+        tests=(
+            (
+                f"{NODES}::test_case_18_a_node_that_was_paused_starts_nothing_under_an_old"
+                "_claim[sqlite-paused]"
+            ),
+        ),
+    ),
+    Guard(
+        name="hand-over without the deadline check",
+        edits=(
+            (
+                "work/attempts.py",
+                " or held.too_late():\n",
+                ":\n",
+            ),
+        ),
+        tests=(
+            (
+                f"{NODE}::test_a_hand_over_that_comes_too_late_is_released_and_not_sent"
+                "[sqlite]"
+            ),
+        ),
+    ),
+    Guard(
+        name="silent node's rows lost before their deadline",
+        edits=(
+            (
+                "store/claims/sweeping.py",
+                " OR w.deadline_at <= :now OR ",
+                " OR w.deadline_at > 0 OR w.deadline_at <= :now OR ",
+            ),
+        ),
+        tests=(
+            (
+                f"{SWEEPING}::test_a_request_that_may_be_on_the_wire_is_not_taken_before"
+                "_its_deadline[sqlite-silent]"
+            ),
+        ),
     ),
 )

@@ -1,5 +1,6 @@
-"""The pieces that interleavings share with the store's own tests."""
+"""The pieces that interleavings share with the modules' own tests."""
 
 from tests.store.conftest import yard
+from tests.work.conftest import rig
 
-__all__ = ["yard"]
+__all__ = ["rig", "yard"]
