@@ -229,6 +229,17 @@ class Settings(BaseSettings):
         default=False,
         description="`on`: refuse endpoints whose URL is not https.",
     )
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="A port of its own for `/metrics` and `/health/*`, without a key, on"
+        " `TENURE_METRICS_HOST`; with several processes the second has the next port, and so on."
+        " Unset: they answer on the API's port, metrics for a key.",
+    )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="Address that `TENURE_METRICS_PORT` is on."
+    )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
         default=LogLevel.INFO, description="Least severe lines that are logged."
     )

@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from tenure.ids import NodeId
     from tenure.outbox.http import Transport
     from tenure.outbox.joining import Hint
-    from tenure.telemetry.metrics import Metrics
     from tenure.store.identity import Verdict
+    from tenure.telemetry.metrics import Metrics
     from tenure.work.drain import Drained, Draining
     from tenure.work.kinds import Kind
 
@@ -98,6 +98,8 @@ class Health:
     draining: bool
     died: tuple[str, ...] = ()
     """What runs for as long as the engine does, and has ended by an error."""
+    settling: int = 0
+    """Results in memory that are not committed yet."""
     lag_seconds: float = 0.0
     """By how much the event loop is late, at least, over the last seconds."""
 
@@ -110,6 +112,9 @@ class Health:
             "the worker loop is stalled": node is not None and node.stalled,
             "no beat succeeded for too long (fenced)": node is not None
             and node.fenced
+            and not self.draining,
+            "the last beat was not written": node is not None
+            and node.failing is not None
             and not self.draining,
             f"the event loop is late by {self.lag_seconds:.1f} s": self.lag_seconds
             > LAG_MAX_SECONDS,
@@ -222,6 +227,9 @@ class Engine:
             off=None if self._loop is None else self._loop.off,
             draining=self._stopping,
             died=tuple(self._died),
+            settling=0
+            if self._loop is None
+            else sum(held.settling for held in self._loop.hand.values()),
             lag_seconds=0.0 if self._lag is None else self._lag.seconds,
         )
 

@@ -209,6 +209,7 @@ OVERVIEW_CACHE_SECONDS: Final = 2.0  # the overview costs a pass over the rows
 OVERVIEW_CACHE_MAX: Final = 100  # overviews remembered per node
 CLOCK_SKEW_SECONDS: Final = 300.0  # how far a caller may be ahead of us
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
+REQUEST_ID_MAX: Final = 128  # characters of a caller's X-Request-Id
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
 
 # --- Metrics and health --------------------------------------------------------------------

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tenure.clock import SystemClock
@@ -42,12 +42,18 @@ def reserve_port(host: str, port: int) -> socket.socket:
 class Children:
     """Keeps `count` processes running; `arguments` follow the name of the command.
 
-    Each gets the number of the pipe that tells it of our end as its last argument.
+    Each gets the number of the pipe that tells it of our end as its last argument, and
+    the variables that `own` says for its number, counted from 0.
     """
 
     def __init__(
-        self, arguments: Sequence[str], count: int, note: Callable[[str], None]
+        self,
+        arguments: Sequence[str],
+        count: int,
+        note: Callable[[str], None],
+        own: Callable[[int], Mapping[str, str]] = lambda _number: {},
     ) -> None:
+        self._own: Final = own
         self._arguments: Final = tuple(arguments)
         self._count: Final = count
         self._note: Final = note
@@ -77,6 +83,11 @@ class Children:
         self._stopping.set()
         for process in self._running.values():
             process.send_signal(signal.SIGTERM)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send a signal to every process that runs now."""
+        for process in self._running.values():
+            process.send_signal(number)
 
     async def _keep(self, number: int) -> None:
         clock = SystemClock()
@@ -110,6 +121,7 @@ class Children:
             *self._arguments,
             str(self._read),
             pass_fds=(self._read,),
+            env={**os.environ, **self._own(number)},
             # Ctrl-C goes to a whole group; a child must get it from us, once.
             start_new_session=True,
         )

@@ -159,6 +159,7 @@ async def _several(
         ["serve", *_arguments(call, flags), "--supervised"],
         settings.processes,
         announcer.note,
+        own=lambda number: _own_settings(settings, number),
     )
     loop = asyncio.get_running_loop()
 
@@ -172,6 +173,8 @@ async def _several(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # log levels: see `running`
+        loop.add_signal_handler(number, children.pass_on, number)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(children.run())
         seen = group.create_task(_when_open(settings, announcer.listening))
@@ -208,6 +211,13 @@ def _arguments(call: Call, flags: dict[str, Any]) -> list[str]:
         if value is not None
         for part in (f"--{name.replace('_', '-')}", _text(value))
     ]
+
+
+def _own_settings(settings: Settings, number: int) -> dict[str, str]:
+    """Return what one of several processes must not share: its metrics port."""
+    if settings.metrics_port is None:
+        return {}
+    return {"TENURE_METRICS_PORT": str(settings.metrics_port + number)}
 
 
 def _text(value: object) -> str:

@@ -13,7 +13,10 @@ from tenure.outbox.model import PageIn, Scope
 from tenure.outbox.outbox import DEFAULT_TENANT
 from tenure.server import serving
 from tenure.server.app import asgi
+from tenure.server.metrics import monitoring
 from tenure.spawn import Tasks
+from tenure.telemetry import logs
+from tenure.telemetry.events import Event
 from tenure.work.drain import Drained, Draining
 
 __all__ = ["FIRST_KEY", "first_start", "run_node", "run_on_loop"]
@@ -78,6 +81,7 @@ async def run_node(
     stop.listen(orphaned)
     tasks = Tasks(lambda _name, _error: stop.now())
     engine = Engine(settings)
+    _listen_levels(engine)
     stop.hurry = engine.hurry
     async with engine:
         running = await serving.start(
@@ -87,6 +91,7 @@ async def run_node(
             tasks=tasks,
             clock=engine.clock,
         )
+        watched = await _monitored(engine, tasks)
         listening(running.url)
         server = tasks.start(running.wait(), name="server")
         server.add_done_callback(lambda _task: stop.now())
@@ -97,6 +102,8 @@ async def run_node(
         stopping = tasks.start(running.stop(), name="server stop")
         await asyncio.wait((stopping,), timeout=HTTP_STOP_SECONDS)
         how = await engine.stop(told=draining)
+        if watched is not None:
+            await watched.stop()
         await asyncio.wait((stopping,), timeout=HTTP_STOP_SECONDS)
         await tasks.cancel()
     if how is not None:
@@ -104,6 +111,28 @@ async def run_node(
     for task in (server, extra):
         if task is not None and not task.cancelled():
             task.result()  # raises what ended it
+
+
+async def _monitored(engine: Engine, tasks: Tasks) -> serving.Running | None:
+    """Serve metrics and health on their own port, if they have one."""
+    port, host = engine.settings.metrics_port, engine.settings.metrics_host
+    if port is None:
+        return None
+    return await serving.start(
+        monitoring(engine), host=host, port=port, tasks=tasks, clock=engine.clock
+    )
+
+
+def _listen_levels(engine: Engine) -> None:
+    """Let SIGUSR1 write every line and SIGUSR2 those of the configured level again."""
+
+    def change(level: str) -> None:
+        logs.set_level(level)
+        engine.events.tell(Event.LOG_LEVEL, to=level)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, change, "debug")
+    loop.add_signal_handler(signal.SIGUSR2, change, str(engine.settings.log_level))
 
 
 async def _as(work: Awaitable[None]) -> None:

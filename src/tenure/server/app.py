@@ -18,24 +18,22 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from tenure import ids
 from tenure.errors import BadRequest, MethodNotAllowed, NotFound, TenureError
-from tenure.server import hot, openapi, unoffered
+from tenure.server import hot, metrics, openapi, requests, unoffered
 from tenure.server.api import routers
 from tenure.server.auth import Headers, KeyDoor, first_of_each
 from tenure.server.bounds import ClientGone, check_headers
 from tenure.server.dashboard import page
 from tenure.server.paging import query_error
 from tenure.server.problems import Answer, error_answer, internal_answer
+from tenure.server.requests import HEADER
 from tenure.server.site import Serves, Site
-from tenure.telemetry.logs import logger
+from tenure.telemetry.logs import REQUEST_ID, logger
 
 log: Final = logger("tenure.server")
 
-REQUEST_ID: Final = b"x-request-id"
 MOUNT: Final = "tenure.mount"
 REQUEST: Final = "tenure.request_id"
-REQUEST_ID_MAX: Final = 128
 PREFLIGHT_SECONDS: Final = b"600"
 METHODS: Final = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
 
@@ -49,7 +47,7 @@ def asgi(engine: Serves) -> "Front":
     """
     site = Site(engine=engine)
     door = KeyDoor(site)
-    return Front(hot.MessageRoute(site, door), control_plane(site, door))
+    return Front(site, hot.MessageRoute(site, door), control_plane(site, door))
 
 
 def control_plane(site: Site, door: KeyDoor) -> FastAPI:
@@ -68,6 +66,7 @@ def control_plane(site: Site, door: KeyDoor) -> FastAPI:
         app.include_router(router)
     openapi.install(app)
     page.install(app)
+    metrics.install(app)
     unoffered.install(app)
     app.state.routes = [route for router in shown for route in router.routes]
     app.add_exception_handler(TenureError, _refused)
@@ -142,9 +141,12 @@ def _methods(request: Request) -> set[str]:
 class Front:
     """What every request passes."""
 
-    __slots__ = ("_messages", "control")
+    __slots__ = ("_messages", "_site", "control")
 
-    def __init__(self, messages: hot.MessageRoute, control: FastAPI) -> None:
+    def __init__(
+        self, site: Site, messages: hot.MessageRoute, control: FastAPI
+    ) -> None:
+        self._site: Final = site
         self._messages: Final = messages
         self.control: Final = control
 
@@ -161,7 +163,8 @@ class Front:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
         headers = first_of_each(scope)
-        request_id = _request_id(headers)
+        request_id = requests.request_id(headers)
+        outer = REQUEST_ID.set(request_id)
         reply = _Reply(send, _extra_headers(scope, headers, path, request_id))
         try:
             check_headers(scope)
@@ -169,8 +172,7 @@ class Front:
             if app_ref is not None:
                 if path != scope["path"]:  # the mount's scope is not ours to change
                     scope = {**scope, "path": path}
-                accepted = await self._messages.answer(scope, headers, receive, app_ref)
-                await reply.answer(accepted)
+                await reply.answer(await self._accept(scope, headers, receive, app_ref))
                 return
             if _is_preflight(scope, headers, path):
                 await reply.answer(Answer(status=200, media_type=None))
@@ -192,6 +194,29 @@ class Front:
                 await reply.answer(error_answer(error))
         except Exception as error:  # noqa: BLE001 -- the last one who can answer
             await _failed(reply, scope, request_id, error)
+        finally:
+            REQUEST_ID.reset(outer)
+
+    async def _accept(
+        self, scope: Scope, headers: Headers, receive: Receive, app_ref: str
+    ) -> Answer:
+        """Answer one message, and count how long that took."""
+        counts = self._site.engine.metrics
+        if counts is None:
+            return await self._messages.answer(scope, headers, receive, app_ref)
+        clock = self._site.clock
+        started, status = clock.monotonic(), 500
+        counts.accepting += 1
+        try:
+            answer = await self._messages.answer(scope, headers, receive, app_ref)
+            status = answer.status
+        except TenureError as error:
+            status = error.status
+            raise
+        finally:
+            counts.accepting -= 1
+            counts.accepted(status, clock.monotonic() - started)
+        return answer
 
 
 class _Reply:
@@ -260,17 +285,11 @@ def _mount(scope: Scope) -> str:
     return root.rstrip("/")
 
 
-def _request_id(headers: Headers) -> str:
-    given = headers.get(REQUEST_ID, b"").decode("latin-1")
-    good = 0 < len(given) <= REQUEST_ID_MAX and given.isascii() and given.isprintable()
-    return given if good else ids.new_id("req")
-
-
 def _extra_headers(
     scope: Scope, headers: Headers, path: str, request_id: str
 ) -> list[tuple[bytes, bytes]]:
     extra = [
-        (REQUEST_ID, request_id.encode("latin-1")),
+        (HEADER, request_id.encode("latin-1")),
         (b"x-content-type-options", b"nosniff"),
     ]
     if b"origin" not in headers or not path.startswith("/api/"):

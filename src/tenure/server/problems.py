@@ -1,7 +1,7 @@
 """Answers, and how every error becomes one.
 
 The shapes are those of the Svix API, because its published clients parse them: an error
-is `{"code", "detail"}`, a validation failure (422) is `{"detail": [{"loc", "msg",
+is `{"code", "detail"}` and the request's id, a validation failure (422) is `{"detail": [{"loc", "msg",
 "type"}]}` and nothing else will do there. The status and the code come from the error's
 own class, so they are written once, in `tenure.errors`.
 """
@@ -22,6 +22,7 @@ from tenure.errors import (
     ValidationFailed,
     ValidationItem,
 )
+from tenure.telemetry.logs import REQUEST_ID
 
 JSON_TYPE: Final = "application/json"
 INTERNAL_ERROR: Final = "internal_error"
@@ -75,7 +76,11 @@ def problem(
     status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
 ) -> Answer:
     """Return the answer of an error that is not about one field."""
-    return json_answer({"code": code, "detail": detail}, status, headers)
+    body = {"code": code, "detail": detail}
+    request_id = REQUEST_ID.get()
+    if request_id is not None:
+        body["requestId"] = request_id
+    return json_answer(body, status, headers)
 
 
 def error_answer(error: TenureError) -> Answer:

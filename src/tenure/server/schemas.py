@@ -21,10 +21,11 @@ class Out(BaseModel):
 
 
 class Problem(Out):
-    """An error: a stable code, and what happened in words."""
+    """An error: a stable code, what happened in words, and which request it was."""
 
     code: str
     detail: str
+    request_id: str | None = None
 
 
 class Fault(Out):

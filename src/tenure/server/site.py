@@ -1,7 +1,9 @@
 """What the server needs of an engine, and nothing more."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tenure.clock import Clock
 from tenure.config import Settings
@@ -10,6 +12,9 @@ from tenure.errors import Draining, InvariantViolated
 from tenure.outbox.outbox import Outbox
 from tenure.server.bounds import body_bound
 from tenure.store.backend import Backend
+
+if TYPE_CHECKING:
+    from tenure.telemetry.metrics import Metrics
 
 
 class Serves(Protocol):
@@ -33,6 +38,11 @@ class Serves(Protocol):
     @property
     def backend(self) -> Backend:
         """The database, once started."""
+        ...
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """What this node counts; None when it is no node."""
         ...
 
     def health(self) -> Health:

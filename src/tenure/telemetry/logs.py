@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import structlog
@@ -17,9 +18,12 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from structlog.typing import Processor
+    from structlog.typing import EventDict, Processor
 
-__all__ = ["Log", "configure", "logger"]
+__all__ = ["REQUEST_ID", "Log", "configure", "logger", "set_level"]
+
+REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("request_id", default=None)
+"""The request that is served here; its id stands in each line written meanwhile."""
 
 _LAST: Final = "exception"
 """The field of many lines, which stands below the one line of an event."""
@@ -57,14 +61,25 @@ def logger(name: str) -> Log:
 
 
 def _plain_text(event: str, fields: Mapping[str, object]) -> str:
+    request_id = REQUEST_ID.get()
+    if request_id is not None and "request_id" not in fields:
+        fields = {"request_id": request_id, **fields}
     short = [f"{name}={fields[name]!r}" for name in fields if name != _LAST]
     long = [str(fields[_LAST])] if _LAST in fields else []
     return "\n".join([" ".join([event, *short]), *long])
 
 
+def _with_request(_: object, __: str, line: EventDict) -> EventDict:
+    request_id = REQUEST_ID.get()
+    if request_id is not None:
+        line.setdefault("request_id", request_id)
+    return line
+
+
 def _shared() -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
+        _with_request,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -115,3 +130,8 @@ def configure(
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+
+
+def set_level(level: str) -> None:
+    """Write from now on what is at least so severe; after `configure`, in a program."""
+    logging.getLogger().setLevel(level.upper())

@@ -75,6 +75,8 @@ class Metrics:
         self._events: Final = self._counter(
             "events", "Log lines by event, written or not.", ("event",)
         )
+        self.accepting = 0
+        """Messages that are being accepted just now; the event loop's own."""
         self._gauges: Final[dict[str, Gauge]] = {}
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:

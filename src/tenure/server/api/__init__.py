@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from tenure.server.api import (
     applications,
     attempts,
+    doctor,
     endpoints,
     eventtypes,
     health,
@@ -34,4 +35,5 @@ def routers() -> tuple[APIRouter, ...]:
         eventtypes.router(),
         keys.router(),
         nodes.router(),
+        doctor.router(),
     )
