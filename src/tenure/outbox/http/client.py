@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tenure.outbox.http.connection import Connection
+    from tenure.outbox.http.parser import ResponseParser
 
 
 class HttpTransport:
@@ -46,6 +47,7 @@ class HttpTransport:
         "_dials",
         "_encoder",
         "_loop",
+        "_monotonic",
         "_pool",
         "_resolver",
     )
@@ -60,6 +62,7 @@ class HttpTransport:
     ) -> None:
         self._loop: Final = asyncio.get_running_loop()
         self._clock: Final = clock or SystemClock()
+        self._monotonic: Final = self._clock.monotonic
         self._resolver: Final = resolver or CachingResolver(
             DnsResolver(), clock=self._clock
         )
@@ -84,7 +87,9 @@ class HttpTransport:
         before the request head is written; False ends the send as `fenced`, with
         nothing written and the connection kept.
         """
-        exchange = _Exchange(self._clock)
+        monotonic = self._monotonic
+        started = monotonic()
+        exchange = _Exchange(self._clock, started)
         deadline = self._loop.time() + policy.deadline_seconds
         if self._closed:
             return exchange.failure(fault(Cause.CUT, Phase.DNS, "client is closed"))
@@ -93,7 +98,7 @@ class HttpTransport:
         except ValueError as error:
             return exchange.failure(fault(Cause.PROTOCOL, Phase.SEND, str(error)))
         key = pool_key(request, policy)
-        connection = self._pool.take(key, policy, exchange.started)
+        connection = self._pool.take(key, policy, started)
         if connection is None:
             made = await self._dial(request, policy, deadline, exchange)
             if isinstance(made, Fault):
@@ -102,26 +107,33 @@ class HttpTransport:
         else:
             exchange.reused = True
         exchange.address = connection.peer
-        refusal = _ask(before_write)
-        if refusal is not None:
-            self._pool.put(key, connection, self._clock.monotonic())
-            return exchange.failure(refusal)
-        self._active.add(connection)
-        exchange.began_at = self._clock.monotonic()
+        if before_write is not None:
+            refusal = _ask(before_write)
+            if refusal is not None:
+                self._pool.put(key, connection, monotonic())
+                return exchange.failure(refusal)
+        active = self._active
+        active.add(connection)
+        exchange.began_at = monotonic()
         try:
             ended = await connection.begin(data, policy, deadline)
         except asyncio.CancelledError:
             connection.abort()
             raise
         finally:
-            self._active.discard(connection)
-        response = exchange.end(connection, ended)
-        if ended is None and connection.parser.reusable and not self._closed:
-            self._pool.put(key, connection, exchange.ended_at)
-        elif ended is None and not connection.parser.truncated:
-            connection.close()
-        else:
+            active.discard(connection)
+        if ended is not None:
             connection.abort()
+            return exchange.failure(ended, connection)
+        parser = connection.parser
+        now = monotonic()
+        response = exchange.response(connection, parser, now)
+        if parser.reusable and not self._closed:
+            self._pool.put(key, connection, now)
+        elif parser.truncated:
+            connection.abort()
+        else:
+            connection.close()
         return response
 
     async def aclose(self) -> None:
@@ -174,25 +186,22 @@ class _Exchange:
         "address",
         "began_at",
         "dial",
-        "ended_at",
         "reused",
         "started",
     )
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, started: float) -> None:
         self._clock: Final = clock
-        self.started: Final = clock.monotonic()
-        self.ended_at = 0.0
+        self.started: Final = started
         self.address: str | None = None
         self.began_at = 0.0  # 0 until the write of the request began
         self.dial: Dial | None = None
         self.reused = False
 
-    def end(self, connection: Connection, ended: Fault | None) -> Response | Failure:
-        """Turn what came over a connection into the outcome."""
-        if ended is not None:
-            return self.failure(ended, connection)
-        parser = connection.parser
+    def response(
+        self, connection: Connection, parser: ResponseParser, now: float
+    ) -> Response:
+        """Turn the complete response that came over a connection into the outcome."""
         return Response(
             status=parser.status,
             headers=tuple(parser.headers_list),
@@ -202,7 +211,7 @@ class _Exchange:
             address=connection.peer,
             tls_version=connection.tls_version,
             reused=self.reused,
-            timings=self._timings(connection.first_byte_at),
+            timings=self._timings(connection.first_byte_at, now),
         )
 
     def failure(self, ended: Fault, connection: Connection | None = None) -> Failure:
@@ -215,26 +224,31 @@ class _Exchange:
             reused=self.reused,
             began=connection is not None,
             bytes_received=connection is not None and connection.parser.received > 0,
-            timings=self._timings(connection.first_byte_at if connection else None),
+            timings=self._timings(
+                connection.first_byte_at if connection else None,
+                self._clock.monotonic(),
+            ),
         )
 
-    def _timings(self, first_byte_at: float | None) -> Timings:
-        self.ended_at = now = self._clock.monotonic()
+    def _timings(self, first_byte_at: float | None, now: float) -> Timings:
         waited = None if first_byte_at is None else _us(first_byte_at - self.began_at)
+        total = _us(now - self.started)
         dial = self.dial
+        if dial is None:
+            return Timings(
+                dns=None, connect=None, tls=None, first_byte=waited, total=total
+            )
         return Timings(
-            dns=dial.dns_us if dial else None,
-            connect=dial.connect_us if dial else None,
-            tls=dial.tls_us if dial else None,
+            dns=dial.dns_us,
+            connect=dial.connect_us,
+            tls=dial.tls_us,
             first_byte=waited,
-            total=_us(now - self.started),
+            total=total,
         )
 
 
-def _ask(before_write: Callable[[], bool] | None) -> Fault | None:
+def _ask(before_write: Callable[[], bool]) -> Fault | None:
     """Ask the caller's guard; one that cannot tell refuses."""
-    if before_write is None:
-        return None
     try:
         allowed = before_write()
     except Exception as error:  # noqa: BLE001  outcomes are values, and no is the safe one

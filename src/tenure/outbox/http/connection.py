@@ -37,10 +37,10 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_clock",
         "_deadline",
         "_ended",
         "_loop",
+        "_monotonic",
         "_poll",
         "_timer",
         "_timer_at",
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         self.idle_since = self.made_at
         self.first_byte_at: float | None = None
         self.on_closed: Callable[[Connection], None] | None = None
-        self._clock: Final = clock
+        self._monotonic: Final = clock.monotonic
         self._loop: Final = loop
         self._transport: asyncio.Transport | None = None
         self.parser: Final = ResponseParser(policy)
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         if self.first_byte_at is None:
-            self.first_byte_at = self._clock.monotonic()
+            self.first_byte_at = self._monotonic()
         if parser.feed(data):
             self._finish(parser.fault)
 

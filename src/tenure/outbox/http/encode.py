@@ -45,8 +45,11 @@ class Encoder:
         Endpoints refuse bad headers at save. This is the pair of that check, at the
         last place where a header could still split the request in two.
         """
-        headers = request.headers
-        names = tuple([name for name, _ in headers])
+        names: tuple[bytes, ...]
+        values: tuple[bytes, ...]
+        names, values = (
+            zip(*request.headers, strict=True) if request.headers else ((), ())
+        )
         key = (request.method, names)
         shape = self._shapes.get(key)
         if shape is None:
@@ -56,7 +59,6 @@ class Encoder:
             self._shapes[key] = shape
         url = request.url
         body = request.body
-        values = [value for _, value in headers]
         head = shape % (url.target, url.authority, len(body), *values)
         breaks = len(values) + 4
         if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:

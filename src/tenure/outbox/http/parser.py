@@ -201,7 +201,7 @@ class ResponseParser:
             raise AssertionError("llhttp calls back only while it is fed")
         status = llhttp.get_status_code()
         version = llhttp.get_http_version()
-        if version not in {"1.1", "1.0"}:
+        if version != "1.1" and version != "1.0":  # noqa: PLR1714 - on every response
             self._stop(Cause.PROTOCOL, f"response is HTTP/{version}")
         if not 100 <= status <= 599:
             self._stop(Cause.PROTOCOL, f"response status is {status:03d}")
