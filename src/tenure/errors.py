@@ -10,7 +10,8 @@
     │   ├── NotFound                                                404
     │   ├── MethodNotAllowed                                        405
     │   ├── RequestTooSlow                                          408
-    │   ├── Conflict  EventTypeExists  IdempotencyKeyReused         409
+    │   ├── Conflict  EventTypeExists  IdempotencyKeyReused
+    │   │   NodesBehind                                             409
     │   ├── PayloadExpunged                                         410
     │   ├── PayloadTooLarge                                         413
     │   ├── ValidationFailed                                        422
@@ -52,6 +53,7 @@ __all__ = [
     "LimitReached",
     "MethodNotAllowed",
     "MissingPayload",
+    "NodesBehind",
     "NotFound",
     "NotJoinable",
     "NotOffered",
@@ -195,6 +197,14 @@ class Conflict(Refused):
     """Something of this name exists already, or changed since it was read."""
 
     code = "conflict"
+    status = 409
+    exit_code = EXIT_CONFLICT
+
+
+class NodesBehind(Refused):
+    """An open node does not understand the schema that would be: end or update it."""
+
+    code = "nodes_behind"
     status = 409
     exit_code = EXIT_CONFLICT
 

@@ -100,7 +100,10 @@ RETRY_PAUSE_MIN_SECONDS: Final = 0.005  # after a deadlock or a lock timeout
 RETRY_PAUSE_MAX_SECONDS: Final = 0.25
 IDLE_IN_TRANSACTION_SECONDS: Final = 30.0  # a node that hangs must not hold locks
 MIGRATION_SECONDS: Final = 600.0  # one statement of a migration: an index on history
-MIGRATION_LOCK_SECONDS: Final = 2.0  # waiting DDL blocks everybody behind it
+MIGRATION_LOCK_SECONDS: Final = 0.1  # waiting DDL blocks all behind it: half of theirs
+MIGRATION_QUEUE_SECONDS: Final = 120.0  # for another node that migrates; blocks nobody
+MIGRATION_WAIT_SECONDS: Final = 60.0  # for tables in use, trying again and again
+MIGRATION_PAUSE_SECONDS: Final = 1.0  # between two tries: the queue behind them empties
 REASON_MAX: Final = 200  # characters; longer text lives beside the row, never in it
 
 # --- Messages ------------------------------------------------------------------------

@@ -15,13 +15,17 @@ from alembic.migration import MigrationContext
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
-from tenure.errors import InvariantViolated, SchemaTooNew
-from tenure.store import migrating
+from tenure.errors import InvariantViolated, NodesBehind, SchemaTooNew
+from tenure.store import migrating, nodes
 from tenure.store import revisions as revisions_module
 from tenure.store.backend import open_backend
+from tenure.store.backends import postgresql as postgresql_backend
+from tenure.store.contract import RowsLocked
 from tenure.store.identity import write_setting
 from tenure.store.revisions import FLOOR, floor_of
 from tenure.store.schema import metadata
+from tests.outbox.world import held_transaction, wait_until_blocked
+from tests.store.yard import Yard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -240,3 +244,74 @@ async def test_a_revision_without_a_phase_is_our_own_mistake(
     add_revision(revisions, "x1", migrating.head(scripts), "", "pass")
     with pytest.raises(InvariantViolated, match="x1"):
         await backend.migrate()
+
+
+async def test_post_is_refused_while_an_open_node_does_not_understand_it(
+    revisions: Path, backend: Backend
+) -> None:
+    scripts = await asyncio.to_thread(migrating.load)
+    head = migrating.head(scripts)
+    add_revision(revisions, "x1", head, 'phase = "post"', 'op.execute("SELECT 1")')
+    yard = Yard(backend)
+    knows_x1, newer, old, older = [await yard.node(f"host:{n}") for n in range(4)]
+    for node, revision in ((knows_x1, "x1"), (newer, "x9"), (old, head), (older, None)):
+        await backend.write(
+            lambda tx, node=node, revision=revision: tx.run(
+                "UPDATE node SET revision = :revision WHERE id = :node",
+                {"node": node, "revision": revision},
+            )
+        )
+    for node, name in ((old, "host:2"), (older, "host:3")):
+        with pytest.raises(NodesBehind, match=f"node {node} \\({name}.*'x1'"):
+            await backend.migrate(post=True)
+        await yard.close(node, "drained")
+    assert await backend.migrate(post=True) == ["x1"]
+
+
+@pytest.mark.parametrize("patient", [False, True], ids=["shortly", "for_long"])
+async def test_a_migration_that_waits_for_a_table_holds_up_nobody_behind_it(
+    revisions: Path,
+    postgres_url: str,
+    postgres_backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+    patient: bool,
+) -> None:
+    """Control: one that waits for its lock for long makes others give up theirs."""
+    scripts = await asyncio.to_thread(migrating.load)
+    ddl = 'op.execute("ALTER TABLE node ADD COLUMN x1 text")'
+    add_revision(revisions, "x1", migrating.head(scripts), 'phase = "pre"', ddl)
+    monkeypatch.setattr(migrating, "MIGRATION_LOCK_SECONDS", 60.0 if patient else 0.02)
+    monkeypatch.setattr(postgresql_backend, "MIGRATION_PAUSE_SECONDS", 0.05)
+    node = await Yard(postgres_backend).node()
+    beat = partial(nodes.beat, node=node, tick=1)
+    async with held_transaction(postgres_url) as held:
+        await held.run(lambda tx: tx.all("SELECT id FROM node"))
+        running = asyncio.create_task(postgres_backend.migrate())
+        await wait_until_blocked(postgres_backend)
+        if patient:
+            with pytest.raises(RowsLocked):
+                await postgres_backend.write(beat, retry=False)
+        else:
+            for _ in range(20):
+                found = await postgres_backend.write(beat, retry=False)
+                assert found.beat is not None
+        assert not running.done()
+        await held.commit()
+        assert await running == ["x1"]
+
+
+async def test_a_migration_that_never_gets_its_table_says_so(
+    revisions: Path,
+    postgres_url: str,
+    postgres_backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripts = await asyncio.to_thread(migrating.load)
+    ddl = 'op.execute("ALTER TABLE node ADD COLUMN x1 text")'
+    add_revision(revisions, "x1", migrating.head(scripts), 'phase = "pre"', ddl)
+    monkeypatch.setattr(postgresql_backend, "MIGRATION_WAIT_SECONDS", 0.0)
+    async with held_transaction(postgres_url) as held:
+        await held.run(lambda tx: tx.all("SELECT id FROM node"))
+        with pytest.raises(RowsLocked, match="pg_stat_activity"):
+            await postgres_backend.migrate()
+        assert await postgres_backend.read(migrating.current) == migrating.head(scripts)

@@ -77,6 +77,8 @@ async def _apply(settings: Settings, *, post: bool) -> list[str]:
 
     backend = await open_backend(settings.database_url)
     try:
-        return await backend.migrate(post=post)
+        # What only adds is committed first: it stays when the rest is refused.
+        applied = await backend.migrate()
+        return applied + (await backend.migrate(post=True) if post else [])
     finally:
         await backend.aclose()

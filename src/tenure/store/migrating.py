@@ -20,9 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
+from sqlalchemy import inspect
 
-from tenure.errors import InvariantViolated, SchemaTooNew
-from tenure.limits import MIGRATION_LOCK_SECONDS, MIGRATION_SECONDS
+from tenure.errors import InvariantViolated, NodesBehind, SchemaTooNew
+from tenure.limits import (
+    MIGRATION_LOCK_SECONDS,
+    MIGRATION_QUEUE_SECONDS,
+    MIGRATION_SECONDS,
+)
 from tenure.store.identity import write_setting
 from tenure.store.revisions import FLOOR, VERSION_TABLE, floor_of
 
@@ -97,13 +102,16 @@ def apply(tx: Tx, *, scripts: ScriptDirectory, post: bool = False) -> list[str]:
     """Apply what is missing up to the first post revision, or all with `post`.
 
     Returns the revisions applied, none when there was nothing to do. Raises
-    SchemaTooNew where a newer release took away what this one needs.
+    SchemaTooNew where a newer release took away what this one needs, NodesBehind where
+    an open node needs what would be taken away.
     """
     _lock(tx)
     target: str | None = None
     for pending in plan(tx, scripts=scripts):
-        if pending.phase == "post" and not post:
-            break
+        if pending.phase == "post":
+            if not post:
+                break
+            _refuse_behind(tx, scripts, pending.revision)
         target = pending.revision
     if target is None:
         return []
@@ -127,6 +135,31 @@ def _floor(scripts: ScriptDirectory, target: str) -> str:
     return post[-1] if post else steps[0].revision
 
 
+def _refuse_behind(tx: Tx, scripts: ScriptDirectory, post: str) -> None:
+    """Raise NodesBehind when an open node's release does not know this revision.
+
+    Nodes of a release that is newer than this one know all that this one knows.
+    """
+    if not inspect(tx.conn).has_table("node"):
+        return  # an empty database has no nodes
+    known = [each.revision for each in reversed([*scripts.walk_revisions()])]
+    columns = {column["name"] for column in inspect(tx.conn).get_columns("node")}
+    column = "revision" if "revision" in columns else "NULL AS revision"
+    for row in tx.all(
+        f"SELECT id, name, version, {column} FROM node WHERE state <> 'closed'"
+        " ORDER BY id"
+    ):
+        at = row.revision
+        if at is None or (at in known and known.index(at) < known.index(post)):
+            raise NodesBehind(
+                f"node {row.id} ({row.name}, release {row.version}) is open and does not"
+                f" understand {post!r}: update or stop it; one that is gone is closed by"
+                f" `tenure nodes close {row.id}`",
+                node=row.id,
+                revision=post,
+            )
+
+
 def _knows(scripts: ScriptDirectory, revision: str | None) -> bool:
     return any(each.revision == revision for each in scripts.walk_revisions())
 
@@ -135,11 +168,14 @@ def _lock(tx: Tx) -> None:
     if tx.dialect == "sqlite":
         return  # BEGIN IMMEDIATE holds the only write lock there is
     tx.first(
-        f"SELECT set_config('lock_timeout', '{MIGRATION_LOCK_SECONDS * 1000:.0f}',"
+        f"SELECT set_config('lock_timeout', '{MIGRATION_QUEUE_SECONDS * 1000:.0f}',"
         f" true), set_config('statement_timeout', '{MIGRATION_SECONDS * 1000:.0f}',"
         " true)"
     )
     tx.first(f"SELECT pg_advisory_xact_lock({_ADVISORY_KEY})")
+    tx.first(
+        f"SELECT set_config('lock_timeout', '{MIGRATION_LOCK_SECONDS * 1000:.0f}', true)"
+    )
 
 
 def _context(tx: Tx, **options: Any) -> MigrationContext:

@@ -30,7 +30,10 @@ from tenure.limits import (
     CONNECT_SECONDS,
     IDLE_IN_TRANSACTION_SECONDS,
     LOCK_TIMEOUT_SECONDS,
+    MIGRATION_LOCK_SECONDS,
+    MIGRATION_PAUSE_SECONDS,
     MIGRATION_SECONDS,
+    MIGRATION_WAIT_SECONDS,
     POSTGRESQL_POOL,
     RETRY_PAUSE_MAX_SECONDS,
     RETRY_PAUSE_MIN_SECONDS,
@@ -153,9 +156,29 @@ class PostgresqlBackend:
         apply = await asyncio.to_thread(load_apply, post=post)
         engine = _engine(self._url, pool_size=0, statement_seconds=MIGRATION_SECONDS)
         try:
-            return await self._again(engine, apply, retry=True)
+            return await self._again_for_long(engine, apply)
         finally:
             await engine.dispose()
+
+    async def _again_for_long(self, engine: AsyncEngine, fn: Callable[[Tx], T]) -> T:
+        """Run a migration; tables in use are asked for shortly, again and again.
+
+        Who waits for such a lock holds up everybody behind, so no try waits for long.
+        """
+        waited = 0.0
+        while True:
+            try:
+                return await self._again(engine, fn, retry=False)
+            except RowsLocked as locked:
+                if waited >= MIGRATION_WAIT_SECONDS:
+                    raise RowsLocked(
+                        "the schema cannot be changed: its tables stayed in use for"
+                        f" {MIGRATION_WAIT_SECONDS:.0f} s; end the long transaction that"
+                        " pg_stat_activity shows, and start again"
+                    ) from locked
+            pause = jitter(MIGRATION_PAUSE_SECONDS / 2, MIGRATION_PAUSE_SECONDS)
+            waited += pause + MIGRATION_LOCK_SECONDS
+            await asyncio.sleep(pause)
 
     async def write(self, fn: Callable[[Tx], T], *, retry: bool = True) -> T:
         """Run `fn` in a transaction of its own and commit it."""
