@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from tenure.clock import SettableClock, SystemClock
 from tenure.errors import (
     DatabaseUnavailable,
 )
 from tenure.ids import new_message_id
+from tenure.outbox.keyring import KeyRing
 from tenure.outbox.ledger.accepting import AcceptItem, accept_batch
 from tenure.outbox.model import (
     Idempotency,
@@ -19,6 +22,7 @@ from tenure.outbox.outbox import Outbox
 from tenure.outbox.routes import Routes
 from tenure.store.backend import Backend
 from tenure.store.tx import Tx
+from tests.databases import MakeBackend
 from tests.outbox.world import (
     ONE,
     OTHER,
@@ -27,6 +31,7 @@ from tests.outbox.world import (
     make_app,
     make_endpoint,
     message,
+    rows,
 )
 
 
@@ -168,3 +173,27 @@ async def test_case_12_a_crash_between_any_two_statements_leaves_nothing(
     assert crashed >= 5
     assert await count(backend, "message") == await count(backend, "work") == 1
     assert await count(backend, "payload") == await count(backend, "delivery") == 1
+
+
+async def test_case_11_two_updates_in_one_microsecond_are_two_messages(
+    make_backend: MakeBackend, ring: KeyRing, settings: OutboxSettings
+) -> None:
+    """The clock stands still, and both are equal in everything but their ids."""
+    clock = SettableClock(SystemClock().wall_us())
+    backend = await make_backend(clock=clock, server_time=False)
+    outbox = Outbox(backend, settings, ring, clock)
+    outbox.start()
+    try:
+        app = await make_app(outbox)
+        await make_endpoint(outbox, app)
+        both = await asyncio.gather(accept(outbox, app), accept(outbox, app))
+    finally:
+        await outbox.aclose()
+    first, second = (accepted.message for accepted in both)
+    assert first.created_at == second.created_at
+    assert first.id != second.id
+    instants = await rows(backend, "SELECT DISTINCT created_at, due_at FROM work")
+    assert len(instants) == 1
+    assert await count(backend, "message") == await count(backend, "delivery") == 2
+    subjects = await rows(backend, "SELECT DISTINCT subject FROM work")
+    assert {row["subject"] for row in subjects} == {first.id, second.id}

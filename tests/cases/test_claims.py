@@ -106,6 +106,26 @@ async def test_case_02_a_late_result_settles_the_row_while_nobody_has_claimed_it
     assert a.count(Event.CLAIM_NO_LONGER_HELD) == 0
 
 
+@pytest.mark.parametrize("fault", [True, False], ids=["late", "control"])
+async def test_case_16_a_late_failure_neither_ends_nor_counts_what_another_runs(
+    rig: Rig, fault: bool
+) -> None:
+    a, work, gate_a = await stalled(rig, failure(reason="final"))
+    b, gate_b = await taken_over(rig, a, failure(FAR, reason="503"))
+    if fault:
+        await answered(a, gate_a)
+        held = await rig.row(work)
+        assert (held.state, held.claim, held.claimed_by) == ("claimed", 2, b.id)
+    await answered(b, gate_b)
+    row = await rig.row(work)
+    assert (row.state, row.due_at, row.reason) == ("ready", FAR, "503")
+    assert (row.claim, row.tries, row.failures, row.losses) == (2, 1, 1, 1)
+    second = await rig.attempt(work, 2)
+    assert second is not None
+    assert (second.number, second.outcome, second.late_at) == (2, "failed", None)
+    gate_a.opened.set()
+
+
 async def disabled(rig: Rig) -> int:
     return await rig.backend.read(
         lambda tx: tx.scalar("SELECT count(*) FROM setting WHERE name = 'disabled'")
