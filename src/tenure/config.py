@@ -163,6 +163,11 @@ class Settings(BaseSettings):
         default=True,
         description="`off`: messages are accepted and kept, nothing is sent.",
     )
+    born_claimed: Switch = Field(
+        default=True,
+        description="`off`: what a node accepts waits for a claim like all work, also"
+        " where that node could send it at once.",
+    )
     slots: int = Field(
         default=limits.SLOTS, ge=1, le=10_000, description="Attempts at once per node."
     )

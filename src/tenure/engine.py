@@ -30,6 +30,7 @@ from tenure.limits import (
     LAG_MAX_SECONDS,
     Durations,
 )
+from tenure.outbox.acceptor import Sender
 from tenure.outbox.delivery import Delivery
 from tenure.outbox.http import HttpTransport
 from tenure.outbox.joining import Submitter
@@ -319,6 +320,9 @@ class Engine:
             events=self.events,
             pauses=self._pauses,
         )
+        if self.settings.born_claimed:
+            sender = Sender(births=loop.births, remember=delivery.remember)
+            self.outbox.acceptor.sender = sender
         loop.off = SENDING_OFF if not self.settings.sending else off
         self._node = node = Node(
             backend,

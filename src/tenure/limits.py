@@ -75,6 +75,7 @@ WALK_SHARE: Final = 0.1  # of wall time spent walking lanes that give nothing
 LIMITED_LANES_FACTOR: Final = 2  # SKIP LOCKED leaves a third to others: try twice
 PROMOTE_ROWS: Final = 500  # later → due per batch: 9 ms
 PROMOTE_EVERY_SECONDS: Final = 0.25  # at most this often
+BORN_SHARE: Final = 0.5  # of the slots that rows may hold from their acceptance on
 RATE_AHEAD_SECONDS: Final = 1.0  # a claimed row may carry a start instant so far ahead
 LANE_GROUP_BITS: Final = 24  # lane id = group << 24 | n: 16 million lanes per group
 
@@ -224,6 +225,8 @@ LAG_EVERY_SECONDS: Final = 0.5  # between two looks at the event loop
 LAG_LOOKS: Final = 6  # all of the last three seconds must be late to be red
 LAG_MAX_SECONDS: Final = 1.0  # a loop that is late by more is not given traffic
 HEALTH_SECONDS: Final = 3.0  # that the database has to answer a health page
+
+EXPLAIN_AHEAD_MAX: Final = 1_000  # rows before one that an explanation counts
 
 # --- Doctor ------------------------------------------------------------------------------
 DOCTOR_PAGE_ROWS: Final = 1_000  # read in one snapshot: some 20 ms of an event loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,8 @@ from tenure.ids import new_message_id
 from tenure.limits import DRAIN_SETTLE_SECONDS
 from tenure.outbox.judging import SchemaJudge
 from tenure.outbox.ledger import remembering
-from tenure.outbox.ledger.accepting import AcceptItem, Answer, accept_batch
+from tenure.outbox.ledger.accepting import AcceptItem, Answer, Batch, accept_batch
+from tenure.outbox.model import Accepted
 from tenure.outbox.routes import Routes
 from tenure.store.batching import Batcher
 
@@ -20,8 +22,28 @@ if TYPE_CHECKING:
 
     from tenure.clock import Clock
     from tenure.ids import TenantId
-    from tenure.outbox.model import Accepted, Idempotency, NewMessage, OutboxSettings
+    from tenure.outbox.model import Idempotency, Message, NewMessage, OutboxSettings
     from tenure.store.backend import Backend
+    from tenure.store.claims import Birth, Claimed
+    from tenure.store.tx import Tx
+    from tenure.work.births import Births
+    from tenure.work.kinds import Loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """The worker loop of this process, as far as acceptance knows it.
+
+    `remember` makes of a claim and its message what a load would make of them, None
+    when that takes the database.
+    """
+
+    births: Births
+    remember: Callable[[Claimed, Message], Loaded | None]
+
+
+def _matched(answer: Answer) -> int:
+    return answer.matched if isinstance(answer, Accepted) else 0
 
 
 class Acceptor:
@@ -35,9 +57,11 @@ class Acceptor:
         "_batcher",
         "_clock",
         "_committed",
+        "_monotonic",
         "_routes",
         "_settings",
         "judge",
+        "sender",
     )
 
     def __init__(
@@ -53,7 +77,10 @@ class Acceptor:
         # An id carries the instant of its making, so a clock that is set sets it too.
         self._clock: Final = None if isinstance(clock, SystemClock) else clock
         self._routes: Final = Routes()
+        self._monotonic: Final = clock.monotonic
         self.judge: Final = SchemaJudge(backend, clock)
+        self.sender: Sender | None = None
+        """Who sends here what is accepted here, without a claim in between."""
         self._batcher: Final[Batcher[AcceptItem, Answer]] = Batcher(
             self._accept_all,
             key=lambda item: f"{item.tenant} {item.app_ref} {item.id}",
@@ -105,12 +132,35 @@ class Acceptor:
         )
 
     async def _accept_all(self, items: list[AcceptItem]) -> list[Answer]:
-        batch = await self._backend.write(
-            partial(
-                accept_batch, items=items, routes=self._routes, settings=self._settings
-            ),
-            retry=len(items) == 1,
-        )
+        sender = self.sender
+        offered = None if sender is None else sender.births.offer(len(items))
+        if sender is None or offered is None:
+            batch, *_ = await self._commit(items, None)
+        else:
+            try:
+                batch, at, now_us = await self._commit(items, offered.birth)
+            except BaseException:
+                sender.births.withdraw(offered)
+                raise
+            born = [claimed for claimed, _ in batch.born]
+            jobs = [sender.remember(*each) for each in batch.born]
+            sender.births.take(offered, born, jobs, at=at, now_us=now_us)
         self._routes.keep(batch.routes)
-        self._committed()
+        # What was born here is being sent; the rest is for a claim to find.
+        if not batch.born or len(batch.born) < sum(map(_matched, batch.answers)):
+            self._committed()
         return list(batch.answers)
+
+    async def _commit(
+        self, items: list[AcceptItem], birth: Birth | None
+    ) -> tuple[Batch, float, int]:
+        """Return the batch, and when (monotonic) its transaction read which instant."""
+
+        def accept(tx: Tx) -> tuple[Batch, float, int]:
+            at, now_us = self._monotonic(), tx.now
+            batch = accept_batch(
+                tx, items, routes=self._routes, settings=self._settings, birth=birth
+            )
+            return batch, at, now_us
+
+        return await self._backend.write(accept, retry=len(items) == 1)

@@ -39,7 +39,7 @@ from tenure.outbox.http.model import Cause, Failure, Policy, Request, Response
 from tenure.outbox.http.url import Url, parse_url
 from tenure.outbox.ledger import rows
 from tenure.outbox.ledger.endpoints import KIND
-from tenure.outbox.model import EndpointSettings, OutboxSettings, Trigger
+from tenure.outbox.model import EndpointSettings, Message, OutboxSettings, Trigger
 from tenure.outbox.rules import deadline_us, retry_policy, shown_url
 from tenure.outbox.secrets import SecretSet, load_secrets
 from tenure.outbox.signing import signature_header
@@ -165,6 +165,26 @@ class Delivery:
             _prepare(each, found.get(each.work.subject), targets[each.work.lane])
             for each in claims
         ]
+
+    def remember(self, claimed: Claimed, message: Message) -> Loaded | None:
+        """Make of an accepted message what `load` would read; None when it must."""
+        with self._lock:
+            known = self._known.get(claimed.work.lane)
+        if known is None or known[0] != claimed.lane_version or message.body is None:
+            return None
+        target = known[1]
+        if isinstance(target, Untriable):
+            return None
+        scheduled = claimed.work.trigger == Trigger.SCHEDULED
+        job = Job(
+            message=message.id,
+            body=message.body,
+            content_type=message.content_type or JSON,
+            headers=tuple((message.headers or {}).items()),
+            expires_at=message.expires_at if scheduled else None,
+            target=target,
+        )
+        return Prepared(claimed=claimed, job=job)
 
     async def run(self, prepared: Prepared, guard: Guard) -> Ran:
         """Send once, and say what follows from the answer."""

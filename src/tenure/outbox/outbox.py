@@ -96,22 +96,22 @@ class Outbox:
         self._settings: Final = settings
         self._ring: Final = ring
         self._clock: Final = clock
-        self._sending: Final = sending
+        self.standing = explaining.standing(sending=sending)
         self._accepted: Final = accepted
         self._used_keys: Final[set[KeyId]] = set()
         self._bootstrap: Final = (
             None if bootstrap_key is None else keys.hash_token(bootstrap_key)
         )
         self._door: Final = Door(backend, keep_seconds=settings.idempotency_seconds)
-        self._acceptor: Final = Acceptor(backend, settings, self._wake, clock)
+        self.acceptor: Final = Acceptor(backend, settings, self._wake, clock)
 
     def start(self) -> None:
         """Begin to accept messages on this event loop."""
-        self._acceptor.start()
+        self.acceptor.start()
 
     async def aclose(self) -> None:
         """Accept nothing more; return when everything accepted is committed."""
-        await self._acceptor.aclose()
+        await self.acceptor.aclose()
 
     async def sweep(self) -> int:
         """Run one periodic pass (`ledger.sweeping`); return the rows it touched."""
@@ -133,7 +133,7 @@ class Outbox:
         Raises NotFound, ValidationFailed, PayloadTooLarge, Conflict (the event id was
         used), IdempotencyKeyReused, QueueFull, Draining or DatabaseUnavailable.
         """
-        return await self._acceptor.accept(tenant, app_ref, message, idempotency)
+        return await self.acceptor.accept(tenant, app_ref, message, idempotency)
 
     async def get_message(
         self, tenant: TenantId, app_ref: str, ref: str, *, with_content: bool = True
@@ -191,7 +191,7 @@ class Outbox:
     ) -> Explanation:
         """Say of a message or work row why it went where it went, and why it waits."""
         return await self._door.read(
-            explaining.explain, tenant, ref, sending=self._sending, app_ref=app_ref
+            explaining.explain, tenant, ref, standing=self.standing, app_ref=app_ref
         )
 
     async def create_application(
@@ -424,7 +424,7 @@ class Outbox:
         made = await self._door.once(
             tenant, idempotency, "event_type.create", do, EventType
         )
-        return self._acceptor.judge.changed(made)
+        return self.acceptor.judge.changed(made)
 
     async def get_event_type(self, tenant: TenantId, name: str) -> EventType:
         """Return an event type, archived or not."""
@@ -449,7 +449,7 @@ class Outbox:
         self, tenant: TenantId, name: str, given: EventTypeIn
     ) -> Written[EventType]:
         """Put an event type in the place of the one named, or create it."""
-        return self._acceptor.judge.changed(
+        return self.acceptor.judge.changed(
             await self._door.write(eventtypes.put_event_type, tenant, name, given)
         )
 
@@ -457,7 +457,7 @@ class Outbox:
         self, tenant: TenantId, name: str, patch: EventTypePatch
     ) -> EventType:
         """Change some fields of an event type."""
-        return self._acceptor.judge.changed(
+        return self.acceptor.judge.changed(
             await self._door.write(eventtypes.patch_event_type, tenant, name, patch)
         )
 
@@ -465,7 +465,7 @@ class Outbox:
         self, tenant: TenantId, name: str, *, expunge: bool = False
     ) -> None:
         """Archive an event type; `expunge` removes it."""
-        return self._acceptor.judge.changed(
+        return self.acceptor.judge.changed(
             await self._door.write(
                 eventtypes.delete_event_type, tenant, name, expunge=expunge
             )

@@ -54,6 +54,7 @@ class Bulkhead:
 
     __slots__ = (
         "_lanes",
+        "_reserved",
         "_slow_last",
         "_ticket",
         "_with_slow",
@@ -69,6 +70,7 @@ class Bulkhead:
         self._lanes: Final[dict[LaneId, _Lane]] = {}
         self._slow_last: Final[dict[LaneId, None]] = {}
         self._ticket = 0
+        self._reserved = 0
         self._with_slow = False
 
     def enter(self, lane: LaneId, at: float) -> int:
@@ -89,10 +91,20 @@ class Bulkhead:
             while len(self._slow_last) > SLOW_REMEMBERED_MAX:
                 del self._slow_last[next(iter(self._slow_last))]
 
+    def reserve(self, count: int) -> None:
+        """Keep slots for what is being accepted; a negative count gives them back."""
+        self._reserved += count
+
     @property
     def used(self) -> int:
-        """How many slots are taken."""
-        return sum(len(seats.started) for seats in self._lanes.values())
+        """How many slots are taken or reserved."""
+        taken = sum(len(seats.started) for seats in self._lanes.values())
+        return taken + self._reserved
+
+    def full(self, lane: LaneId) -> bool:
+        """Tell whether a lane holds as many slots as one lane may."""
+        seats = self._lanes.get(lane)
+        return seats is not None and len(seats.started) >= self.lane_max
 
     @property
     def free(self) -> int:

@@ -36,6 +36,7 @@ from tenure.spawn import Tasks
 from tenure.store.claims import ClaimResult, isolate, mingle, release
 from tenure.telemetry.events import Event
 from tenure.work.attempts import Attempts
+from tenure.work.births import Births
 from tenure.work.bulkhead import Bulkhead
 from tenure.work.held import Held, Stop
 from tenure.work.pauses import Point
@@ -131,8 +132,10 @@ class WorkerLoop:
         self.hand: Final[dict[tuple[WorkId, int], Held]] = {}
         self.signal: Final = Signal(clock)
         self.incarnation: Incarnation | None = None
-        self.claiming_since: float | None = None
-        """Monotonic start of a claim that may be committed and is not in `hand` yet."""
+        self.births: Final = Births(self, clock)
+        self.at_ease = False
+        """Whether the last claim took all that was due, so new work may be born here."""
+        self._claiming: float | None = None
         self.open = True
         """False once `close` was called: nothing more is claimed."""
         self.off: str | None = None
@@ -154,7 +157,7 @@ class WorkerLoop:
 
     def close(self) -> None:
         """Claim nothing more; what is in flight goes on."""
-        self.open = False
+        self.open = self.at_ease = False
         self.signal.wake()
 
     async def aclose(self) -> None:
@@ -166,6 +169,12 @@ class WorkerLoop:
     def idle(self) -> bool:
         """Whether nothing is held, nor claimed just now by a pass under way."""
         return not self.hand and self.claiming_since is None
+
+    @property
+    def claiming_since(self) -> float | None:
+        """Monotonic start of a claim that may be committed and is not in `hand` yet."""
+        starts = (self._claiming, self.births.since)
+        return min((each for each in starts if each is not None), default=None)
 
     async def wait_for(self, fact: Callable[[], bool], seconds: float) -> bool:
         """Wait for a fact about `hand`; False when ``seconds`` passed before it."""
@@ -245,7 +254,7 @@ class WorkerLoop:
         """Claim once and hand out; return for how long to sleep."""
         poll = self._durations.poll_max_seconds
         rest = jitter(poll * (1 - POLL_JITTER), poll)
-        incarnation = self.incarnation
+        incarnation, self.at_ease = self.incarnation, self.at_ease and self.off is None
         if self.off is not None or incarnation is None:
             return rest
         if not incarnation.fence.allows():
@@ -261,6 +270,7 @@ class WorkerLoop:
         if not self.open:
             await self._give_back(helds)
             return 0.0
+        self.at_ease = len(helds) < offer.want and not result.hit_bound and not suspects
         if suspects:
             await self._alone(suspects[0], [h for h in helds if h is not suspects[0]])
             return 0.0
@@ -301,7 +311,7 @@ class WorkerLoop:
                 return result, None
             return result, self._attempts.load_claimed(tx, result.claimed)
 
-        self.claiming_since = self._clock.monotonic()
+        self._claiming = self._clock.monotonic()
         try:
             self._load_apart = load  # what fails inside is not tried inside again
             result, loaded = await self._backend.write(claim)
@@ -317,9 +327,36 @@ class WorkerLoop:
             ]
             return result, helds, loaded
         finally:
-            self.claiming_since = None
+            self._claiming = None
             if not self.open:
                 self._left.tell()
+
+    def receive(
+        self,
+        incarnation: Incarnation,
+        born: Sequence[Claimed],
+        loaded: Sequence[Loaded | None],
+        *,
+        at: float,
+        now_us: int,
+    ) -> None:
+        """Hold what was born as this node's claims, and run it; on the event loop."""
+        stamp = _Stamp(at=at, now_us=now_us)
+        unloaded: list[Held] = []
+        back: list[Held] = []
+        for claimed, answer in zip(born, loaded, strict=True):
+            full = self.bulkhead.full(claimed.work.lane)
+            held = self._hold(claimed, incarnation, stamp)
+            if full or not self.open:
+                back.append(held)
+            elif answer is None:
+                unloaded.append(held)
+            else:
+                self._start([held], [answer])
+        if unloaded:
+            self._tasks.start(self._hand_out(unloaded), name="work.hand_out")
+        if back:
+            self._tasks.start(self._give_back(back), name="work.give_back")
 
     def _hold(self, claimed: Claimed, inc: Incarnation, stamp: _Stamp) -> Held:
         ahead = max(0, claimed.start_at - stamp.now_us) / US

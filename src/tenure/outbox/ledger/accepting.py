@@ -97,6 +97,8 @@ class Batch:
 
     answers: Sequence[Answer]
     routes: Sequence[RouteTable]
+    born: Sequence[tuple[claims.Claimed, Message]] = ()
+    """Claims of the node that offered to hold them, with their messages."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,14 +117,21 @@ class _Case:
 
 
 def accept_batch(
-    tx: Tx, items: Sequence[AcceptItem], *, routes: Routes, settings: OutboxSettings
+    tx: Tx,
+    items: Sequence[AcceptItem],
+    *,
+    routes: Routes,
+    settings: OutboxSettings,
+    birth: claims.Birth | None = None,
 ) -> Batch:
     """Accept messages in this transaction; one answer for each, errors as values.
 
+    With `birth`, deliveries that its node may send at once are born as its claims.
     Raises only what the database raises: then nothing of the batch may be committed.
     """
     cases = [_checked(item, settings) for item in items]
     found: dict[str, RouteTable] = {}
+    born: list[tuple[claims.Claimed, Message]] = []
     _find_applications(tx, cases)
     waiting = [case for case in cases if case.answer is None]
     for _ in range(ACCEPT_ROUNDS_MAX):
@@ -130,14 +139,15 @@ def accept_batch(
             break
         now, waiting = _split_round(waiting)
         _route(tx, now, routes, found)
-        _round(tx, now, settings)
+        # Messages of a later round would find the room that this one took.
+        born += _round(tx, now, settings, None if born else birth)
     answers: list[Answer] = []
     for case in cases:
         if case.answer is None:
             raise InvariantViolated("a batch holds more equal keys than rounds")
         answers.append(case.answer)
     _drop_unused(tx, cases)
-    return Batch(answers=answers, routes=tuple(found.values()))
+    return Batch(answers=answers, routes=tuple(found.values()), born=born)
 
 
 def _checked(item: AcceptItem, settings: OutboxSettings) -> _Case:
@@ -284,10 +294,15 @@ def _load_routes(tx: Tx, apps: Mapping[str, Application]) -> list[RouteTable]:
     ]
 
 
-def _round(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> None:
+def _round(
+    tx: Tx,
+    cases: Sequence[_Case],
+    settings: OutboxSettings,
+    birth: claims.Birth | None,
+) -> list[tuple[claims.Claimed, Message]]:
     fresh = _take_keys(tx, cases, settings)
     if not fresh:
-        return
+        return []
     ordered = sorted(
         fresh, key=lambda c: (_app(c).id, c.message.event_id or "", c.item.id)
     )
@@ -303,9 +318,13 @@ def _round(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> None:
     )
     if inserted < len(ordered):
         ordered = _refuse_taken(tx, ordered)
-    _insert_rest(tx, ordered, settings)
+    born = _insert_rest(tx, ordered, settings, birth)
     for case in ordered:
         case.answer = Accepted(message=_message(case), matched=len(case.matched))
+    if not born:
+        return []
+    messages = {case.item.id: _message(case) for case in ordered}
+    return [(each, messages[MessageId(each.work.subject)]) for each in born]
 
 
 def _take_keys(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> list[_Case]:
@@ -401,7 +420,12 @@ def _answer_stored(
         )
 
 
-def _insert_rest(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> None:
+def _insert_rest(
+    tx: Tx,
+    cases: Sequence[_Case],
+    settings: OutboxSettings,
+    birth: claims.Birth | None,
+) -> list[claims.Claimed]:
     payloads: list[tuple[Any, ...]] = []
     deliveries: list[tuple[Any, ...]] = []
     unmatched: list[tuple[str, str]] = []
@@ -433,7 +457,7 @@ def _insert_rest(tx: Tx, cases: Sequence[_Case], settings: OutboxSettings) -> No
     tx.insert_records(tables.payload, ("message", "body", "expires_at"), payloads)
     tx.insert_records(tables.delivery, _DELIVERY, deliveries)
     tx.insert_records(tables.unmatched, ("message", "reasons"), unmatched)
-    claims.submit(tx, work)
+    return claims.submit(tx, work, birth=birth)
 
 
 def _message_row(message: Message) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ submit · claim (`Walker`) · settle · release · lose (`sweep`) · wake · can
 each a plain function over a `Tx`, for both databases.
 """
 
+from tenure.store.claims.bearing import Birth
 from tenure.store.claims.effects import Effect, Insert, KindSql, Settled, Write
 from tenure.store.claims.holding import (
     Claim,
@@ -41,6 +42,7 @@ __all__ = [
     "HELD",
     "OPERATOR",
     "SILENCE",
+    "Birth",
     "Claim",
     "ClaimResult",
     "Claimed",

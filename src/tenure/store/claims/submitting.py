@@ -8,7 +8,8 @@ the order itself asks for: their sequence is taken under the queue's own lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -17,8 +18,12 @@ from tenure.errors import InvariantViolated
 from tenure.ids import LaneId, TenantId, WorkId
 from tenure.store import schema
 from tenure.store.claims import ordering
+from tenure.store.claims.bearing import bear
 
 if TYPE_CHECKING:
+    from tenure.kernel.states import Work
+    from tenure.store.claims.bearing import Birth
+    from tenure.store.claims.taking import Claimed
     from tenure.store.tx import Tx
 
 
@@ -57,19 +62,31 @@ _COLUMNS: Final = (
     "created_at",
 )
 _LINE_COLUMNS: Final = ("order_key", "sequence", "reason")
+_BORN_COLUMNS: Final = ("claim", "claimed_by", "claimed_at", "deadline_at")
 
 
-def submit(tx: Tx, rows: Sequence[NewWork]) -> None:
+def submit(
+    tx: Tx, rows: Sequence[NewWork], *, birth: Birth | None = None
+) -> list[Claimed]:
     """Insert work rows, due or later by this database's clock.
+
+    With `birth`, rows that its node may try at once are inserted as that node's claims,
+    which are returned: they are held from the commit on.
 
     Ids are the caller's, so an unknown COMMIT is asked again with the same rows.
     Raises IntegrityError (of SQLAlchemy) when an id exists, and InvariantViolated for a
     row that is both asleep and ordered: the head of its line would never be woken.
     """
     if not rows:
-        return
+        return []
     if any(row.asleep and row.order_key is not None for row in rows):
         raise InvariantViolated("work in an ordered lane cannot be submitted asleep")
+    born = [] if birth is None else bear(tx, rows, birth)
+    if born:
+        names = (*_COLUMNS, *_BORN_COLUMNS)
+        tx.insert_records(schema.work, names, [_born(each.work) for each in born])
+        taken = {each.work.id for each in born}
+        rows = [row for row in rows if row.id not in taken]
     places = _stand_in_line(tx, rows)
     now = tx.now
     if places:
@@ -78,6 +95,10 @@ def submit(tx: Tx, rows: Sequence[NewWork]) -> None:
     else:
         plain = [_row(row, now, places) for row in rows]
         tx.insert_records(schema.work, _COLUMNS, plain)
+    return born
+
+
+_born: Final[Callable[[Work], tuple[Any, ...]]] = attrgetter(*_COLUMNS, *_BORN_COLUMNS)
 
 
 def _stand_in_line(tx: Tx, rows: Sequence[NewWork]) -> _Places:

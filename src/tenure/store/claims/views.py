@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LANE_COLUMNS: Final = (
     "l.id, l.subject, l.version, l.deadline_us, l.concurrency, l.rate_per_second,"
-    " l.tat, l.half_open, l.state, l.needs, l.breaker_until"
+    " l.tat, l.half_open, l.state, l.needs, l.breaker_until, l.ordered"
 )
 """What `as_view` expects, in its order."""
 
@@ -31,6 +31,7 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     needs: str
     breaker_until: int | None
+    ordered: bool
 
 
 def as_view(row: Sequence[Any]) -> LaneView:
@@ -49,6 +50,7 @@ def as_view(row: Sequence[Any]) -> LaneView:
         state=row[8],
         needs=row[9],
         breaker_until=row[10],
+        ordered=bool(row[11]),
     )
 
 
