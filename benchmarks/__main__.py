@@ -16,6 +16,7 @@ from benchmarks.figures import Result
 from benchmarks.runs import Run
 
 BENCHES: Final = {
+    "http_client": "the HTTP client, beside a bare loop and aiohttp",
     "accept": "T1: accept over HTTP, beside a no-op and a commit each",
     "deliver": "T2: a backlog delivered, beside bare client loops",
     "drain": "T3: work that does nothing, beside other queues",
@@ -30,17 +31,19 @@ BENCHES: Final = {
 
 def options() -> argparse.ArgumentParser:
     """Return what the command line understands."""
-    shown = "\n".join(f"  {name:9} {what}" for name, what in BENCHES.items())
+    shown = "\n".join(f"  {name:11} {what}" for name, what in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="just bench",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=f"Measure. Benchmarks:\n{shown}\n  all       each of them in turn",
+        description=f"Measure. Benchmarks:\n{shown}\n  all         each of them in turn",
     )
     parser.add_argument("which", nargs="+", choices=[*BENCHES, "all"])
     parser.add_argument("--quick", action="store_true", help="smaller, for a glance")
     parser.add_argument("--tiny", action="store_true", help="only shows that they run")
     parser.add_argument("--json", action="store_true", help="print JSON, not Markdown")
-    parser.add_argument("--profile", action="store_true", help="add profiles (T1, T2)")
+    parser.add_argument(
+        "--profile", action="store_true", help="add profiles (client, T1 to T3)"
+    )
     parser.add_argument("--output", type=Path, help="also write the result there")
     parser.add_argument(
         "--dialect", choices=DIALECTS, help="one database only, where both are measured"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Generator, Iterator
+import uuid
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -43,17 +43,13 @@ class Databases:
 
     server: PostgresServer
     folder: Path
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     made: list[str] = field(default_factory=list[str])
 
     async def fresh(self, dialect: Dialect) -> str:
         """Return the URL of a new database with the newest schema."""
         url = await self.empty(dialect)
-        backend = await open_backend(url)
-        try:
+        async with opened(url) as backend:
             await backend.migrate(post=True)
-        finally:
-            await backend.aclose()
         return url
 
     async def empty(self, dialect: Dialect) -> str:
@@ -119,8 +115,14 @@ class Databases:
         with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
             await self.server.run("CHECKPOINT")
 
-    def _name(self) -> str:
-        return f"bench_{os.getpid()}_{next(self.numbers)}"
+    @staticmethod
+    def _name() -> str:
+        return f"bench_{uuid.uuid4().hex[:12]}"
+
+
+def dsn_of(url: str) -> str:
+    """Return a database's URL as its driver reads it."""
+    return url if url.startswith("sqlite") else asyncpg_dsn(url)
 
 
 def _fold_log(path: Path) -> None:
@@ -153,9 +155,9 @@ def databases() -> Generator[Databases]:
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> Any:
+async def opened(url: str) -> AsyncGenerator[Backend]:
     """Open a database as a process would, and close it."""
-    backend: Backend = await open_backend(url)
+    backend = await open_backend(url)
     try:
         yield backend
     finally:

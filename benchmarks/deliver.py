@@ -15,38 +15,23 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Final
 
-from benchmarks import http_client
 from benchmarks.databases import SHOWN, Dialect, Kept
 from benchmarks.figures import Figure, Result, median, ratio_of, spread
+from benchmarks.http_client import BODY, Clients
 from benchmarks.node import Node
-from benchmarks.processes import Actor, Child, child
+from benchmarks.processes import Child, child
 from benchmarks.runs import Run
 from benchmarks.sink import Sink
 
 PER_APP: Final = 4
 ENDPOINTS: Final = 16
 """In all: one lane may hold an eighth of the slots."""
-BODY: Final = http_client.BODY
 REFERENCE: Final[dict[Dialect, tuple[float, str]]] = {
     "postgresql": (220.0, "170-220"),
     "sqlite": (460.0, "250-460"),
 }
 """Deliveries a second of the reference system's dispatcher, as the targets state them:
 the highest for the ratio, and the range; not run again."""
-
-
-class Clients(Actor):
-    """The floors, in a process of their own as the node is."""
-
-    async def bare(self, port: int, requests: int) -> float:
-        """Return the requests per second of the loop that checks nothing."""
-        rate, _ = await http_client.bare(port, requests)
-        return rate
-
-    async def ours(self, port: int, requests: int) -> float:
-        """Return the requests per second of Tenure's client, every rule on."""
-        rate, _ = await http_client.ours(port, requests)
-        return rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +71,8 @@ async def _one(given: Run, dialect: Dialect, parts: Parts) -> Result:
     empty = await _filled(given, dialect, parts, 0)
     rounds, result = Rounds(), Result()
     for _ in range(given.rounds):
-        rounds.bare.append(await parts.clients.call("bare", parts.port, requests))
-        rounds.client.append(await parts.clients.call("ours", parts.port, requests))
+        for name, rates in (("bare", rounds.bare), ("ours", rounds.client)):
+            rates.append((await parts.clients.call(name, parts.port, requests))[0])
         for name, settings in given.variants().items():
             async with _restored(given, full, parts, settings):
                 rate = await _drained(given, parts, count)
@@ -142,7 +127,7 @@ async def _through(given: Run, parts: Parts, apps: list[str], count: int) -> flo
 
 
 async def _all_settled(given: Run, parts: Parts, count: int) -> float:
-    seconds = given.pick(tiny=60, quick=120, full=500)
+    seconds = given.pick(tiny=60, quick=400, full=500)
     found = await parts.sink.call("until", count, seconds)
     if found < count:
         raise RuntimeError(f"{found} of {count} requests arrived")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
+from benchmarks.databases import dsn_of
 from benchmarks.facts import installed
 from benchmarks.figures import Figure, Result, median, ratio_of, spread
 from benchmarks.peers import Dbos, Pgqueuer, Procrastinate
@@ -40,7 +41,8 @@ async def run(given: Run) -> Result:
         children = {}
         for name, actor in actors.items():
             children[name] = await exits.enter_async_context(child(actor))
-            await children[name].call("open", await given.databases.empty("postgresql"))
+            url = await given.databases.empty("postgresql")
+            await children[name].call("open", dsn_of(url))
         for _ in range(given.rounds):
             for name, process in children.items():
                 jobs = max(20, count // 10) if name in SLOW else count

@@ -18,13 +18,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.databases import SHOWN, Dialect
+from benchmarks.databases import SHOWN, Dialect, opened
 from benchmarks.figures import Figure, Result, median, ms
 from benchmarks.loading import DAY_US, load_lanes, load_work
 from benchmarks.runs import Run
 from tenure.ids import NodeId, TenantId
 from tenure.store import nodes
-from tenure.store.backend import Backend, open_backend
+from tenure.store.backend import Backend
 from tenure.store.claims import Walker
 from tenure.store.lanes import add_group
 from tenure.store.tx import Tx
@@ -217,12 +217,9 @@ async def run(given: Run, scenarios: Sequence[Scenario] = SCENARIOS) -> Result:
 @contextlib.asynccontextmanager
 async def _yard(given: Run, dialect: Dialect) -> AsyncGenerator[Yard]:
     url = await given.databases.fresh(dialect)
-    backend = await open_backend(url)
-    try:
+    async with opened(url) as backend:
         yield await backend.write(lambda tx: _base(tx, backend))
-    finally:
-        await backend.aclose()
-        await given.databases.remove(url)
+    await given.databases.remove(url)
 
 
 def _base(tx: Tx, backend: Backend) -> Yard:

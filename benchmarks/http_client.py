@@ -1,30 +1,25 @@
-"""Requests per second of the outbound client, beside a floor and beside aiohttp.
+"""The outbound client beside a floor and beside aiohttp, to one sink on loopback.
 
-One sink in a process of its own; then, interleaved in one process, three clients send
-the same POST with 50 in flight: a bare asyncio + httptools loop with a timeout per
-request (a floor, not a client), ours with every rule on, and aiohttp. Medians of the
-rounds; only the ratios carry over to another machine.
-
-    python benchmarks/http_client.py [--requests 10000] [--rounds 3] [--no-uvloop]
+The same POST of 1 KiB with 50 in flight, on uvloop, in turn: a bare asyncio + httptools
+loop with a timeout per request (a floor, not a client), ours with every rule on, and
+aiohttp.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import multiprocessing
 import resource
-import statistics
 import time
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_network
-from multiprocessing.connection import Connection as Pipe
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
 import httptools
-import uvloop
 
+from benchmarks.figures import Figure, Result, median, ratio_of, spread
+from benchmarks.processes import Actor, child
+from benchmarks.sink import Sink
 from tenure.outbox.http import HttpTransport, Policy, Request, Response, parse_url
 
 IN_FLIGHT = 50
@@ -36,37 +31,11 @@ HEADERS = (
     (b"webhook-signature", b"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4="),
     (b"tenure-attempt", b"1"),
 )
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+SHOWN = {"bare": "bare loop", "with_aiohttp": "aiohttp"}
+if TYPE_CHECKING:  # a child needs no database to send requests
+    from benchmarks.runs import Run
+
 Post: TypeAlias = Callable[[], Awaitable[None]]
-
-
-class Sink(asyncio.Protocol):
-    """Answers each complete request at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a parser for this connection."""
-        self.transport = transport
-        self.parser = httptools.HttpRequestParser(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Parse."""
-        self.parser.feed_data(data)
-
-    def on_message_complete(self) -> None:
-        """Answer."""
-        self.transport.write(ANSWER)  # type: ignore[attr-defined]
-
-
-def sink(pipe: Pipe) -> None:
-    """Serve until killed; tell the port."""
-
-    async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(Sink, "127.0.0.1", 0)
-        pipe.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    uvloop.run(serve())
 
 
 class Bare(asyncio.Protocol):
@@ -181,33 +150,50 @@ async def with_aiohttp(port: int, requests: int) -> tuple[float, float]:
         return await drive(post, requests)
 
 
-def main() -> None:
-    """Run the rounds and print medians and ratios."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--requests", type=int, default=10_000)
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--no-uvloop", action="store_true")
-    chosen = options.parse_args()
-    run = asyncio.run if chosen.no_uvloop else uvloop.run
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=sink, args=(there,), daemon=True)
-    process.start()
-    port = here.recv()
-    clients = {"bare": bare, "tenure": ours, "aiohttp": with_aiohttp}
-    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in clients}
-    for _ in range(chosen.rounds):
-        for name, client in clients.items():
-            count = chosen.requests // (4 if name == "aiohttp" else 1)
-            figures[name].append(run(client(port, count)))
-    process.terminate()
-    rates = {n: statistics.median(r for r, _ in f) for n, f in figures.items()}
-    for name, rate in rates.items():
-        cpu = statistics.median(c for _, c in figures[name])
-        print(f"{name:8} {rate:9,.0f} requests/s {cpu:7.1f} CPU µs each")
-    print(f"tenure / bare    {rates['tenure'] / rates['bare']:.2f}")
-    print(f"tenure / aiohttp {rates['tenure'] / rates['aiohttp']:.2f}")
+class Clients(Actor):
+    """The three in one process; each method returns (requests/s, CPU µs of each)."""
+
+    async def bare(self, port: int, requests: int) -> tuple[float, float]:
+        """Measure the floor."""
+        return await bare(port, requests)
+
+    async def ours(self, port: int, requests: int) -> tuple[float, float]:
+        """Measure Tenure's client, every rule on."""
+        return await ours(port, requests)
+
+    async def with_aiohttp(self, port: int, requests: int) -> tuple[float, float]:
+        """Measure aiohttp."""
+        return await with_aiohttp(port, requests)
 
 
-if __name__ == "__main__":
-    main()
+async def run(given: Run) -> Result:
+    """Measure the three in turn."""
+    requests = given.pick(tiny=200, quick=10_000, full=30_000)
+    found: dict[str, list[tuple[float, float]]] = {}
+    result = Result()
+    async with child(Sink) as sink, child(Clients) as clients:
+        port = await sink.call("listen")
+        for _ in range(given.rounds):
+            for name in ("bare", "ours", "with_aiohttp"):
+                count = requests // (4 if name == "with_aiohttp" else 1)
+                found.setdefault(name, []).append(await clients.call(name, port, count))
+        if given.profile:
+            await clients.call("start_profile")
+            await clients.call("ours", port, requests)
+            result.tables["Tenure's HTTP client"] = await clients.call("stop_profile")
+    rates = {name: [rate for rate, _ in rounds] for name, rounds in found.items()}
+    cpu = {name: median(each for _, each in rounds) for name, rounds in found.items()}
+    for name, at_least in (("bare", 0.6), ("with_aiohttp", None)):
+        ratio = ratio_of(rates["ours"], rates[name])
+        result.figures.append(
+            Figure(
+                mark="client",
+                what=f"Tenure's HTTP client / {SHOWN[name]}",
+                measured=f"{ratio:.2f}: {spread(rates['ours'])}/s,"
+                f" {cpu['ours']:.0f} µs CPU each, beside {spread(rates[name])}/s,"
+                f" {cpu[name]:.0f} µs",
+                ratio=ratio,
+                at_least=at_least,
+            )
+        )
+    return result

@@ -25,7 +25,7 @@ from benchmarks.runs import Run
 
 LANES: Final = (1, 10_000)
 _LOGGED: Final = re.compile(
-    r"^(\d+) (\S+) LOG: +(?:statement|execute [^:]*): (.*)$", re.MULTILINE
+    r"^(\d+) (\S+) LOG: +(?:statement|execute [^:]*):\s*(.*)$", re.MULTILINE
 )
 _BOUNDS: Final = ("BEGIN", "COMMIT", "ROLLBACK")
 _BEAT: Final = re.compile(r"UPDATE node\b")

@@ -7,85 +7,22 @@ a connection that is open. Their sum is the least that the message could take.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import sqlite3
-import time
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Final
 
-import asyncpg
-
-from benchmarks.databases import SHOWN, Dialect
+from benchmarks.asking import Asker
+from benchmarks.databases import SHOWN, Dialect, dsn_of
 from benchmarks.figures import Figure, Result, ms, percentile
-from benchmarks.load import STAMP, Caller, post
+from benchmarks.load import STAMP, post
 from benchmarks.node import KEY, Node
-from benchmarks.processes import Actor, Child, child
+from benchmarks.processes import Child, child
 from benchmarks.runs import Run
 from benchmarks.sink import Sink
-from tests.databases import asyncpg_dsn
 
-PAUSE_SECONDS: Final = 0.02
 PATIENCE: Final = 30.0
 BODY: Final = b'{"eventType":"order.paid","payload":{"t":"%b"}}' % STAMP
 BARE: Final = b'{"t":"%b"}' % STAMP
-TABLE: Final = "CREATE TABLE IF NOT EXISTS bench_commit (at bigint)"
-
-
-class Asker(Actor):
-    """Commits and sends, one at a time, over connections that are open."""
-
-    def __init__(self) -> None:
-        self._exits = contextlib.AsyncExitStack()
-        self._connections: dict[int, Caller] = {}
-        self._commit: Any = None
-
-    async def connect(self, url: str) -> None:
-        """Open the database of the bare commits."""
-        if url.startswith("sqlite"):
-            path = url.removeprefix("sqlite:///")
-            raw = sqlite3.connect(path, isolation_level=None)
-            raw.execute("PRAGMA synchronous = FULL")
-            raw.execute(TABLE)
-            self._commit = lambda: raw.execute("INSERT INTO bench_commit VALUES (1)")
-            return
-        connection = await asyncpg.connect(asyncpg_dsn(url))
-        await connection.execute(TABLE)
-        insert = await connection.prepare("INSERT INTO bench_commit VALUES (1)")
-        self._commit = insert.fetch
-
-    async def commit(self) -> float:
-        """Commit one row; return the seconds."""
-        await asyncio.sleep(PAUSE_SECONDS)
-        began = time.perf_counter()
-        made = self._commit()
-        if asyncio.iscoroutine(made):
-            await made
-        return time.perf_counter() - began
-
-    async def send(self, port: int, request: bytes) -> float:
-        """Send a request and wait for its answer; return the seconds until that."""
-        if port not in self._connections:
-            loop = asyncio.get_running_loop()
-            _, made = await loop.create_connection(
-                lambda: Caller(b"", _ended), "127.0.0.1", port
-            )
-            self._connections[port] = made
-        connection = self._connections[port]
-        connection.over = asyncio.get_running_loop().create_future()
-        await asyncio.sleep(PAUSE_SECONDS)
-        connection.request = request.replace(STAMP, b"%020d" % time.monotonic_ns())
-        began = time.perf_counter()
-        connection.ask(began)
-        await connection.over
-        return time.perf_counter() - began
-
-
-def _ended(connection: Caller, status: int) -> None:
-    if status // 100 == 2:
-        connection.over.set_result(None)
-    else:
-        connection.over.set_exception(RuntimeError(f"status {status}"))
 
 
 async def run(given: Run) -> Result:
@@ -133,7 +70,7 @@ async def _ready(
         url = await given.databases.fresh(dialect)
         await node.call("open", url, settings=settings)
         (app,) = await node.call("make", [f"http://127.0.0.1:{sink_port}/hook"])
-        await asker.call("connect", url)
+        await asker.call("connect", dsn_of(url))
         ports = await node.call("serve"), sink_port
         yield asker, sink, ports, f"/api/v1/app/{app}/msg"
 

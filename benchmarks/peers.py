@@ -13,7 +13,6 @@ import time
 from typing import Any, Final
 
 from benchmarks.processes import Actor
-from tests.databases import asyncpg_dsn
 
 BATCH: Final = 500
 CONCURRENCY: Final = 50
@@ -31,7 +30,7 @@ class Pgqueuer(Actor):
         from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
         from pgqueuer.queries import Queries
 
-        self.pool = await asyncpg.create_pool(asyncpg_dsn(url), min_size=2, max_size=6)
+        self.pool = await asyncpg.create_pool(url, min_size=2, max_size=6)
         self.queries = Queries(AsyncpgPoolDriver(self.pool))
         await self.queries.install()
 
@@ -74,9 +73,7 @@ class Procrastinate(Actor):
         """Apply its schema."""
         import procrastinate
 
-        connector = procrastinate.PsycopgConnector(
-            conninfo=asyncpg_dsn(url), min_size=2, max_size=6
-        )
+        connector = procrastinate.PsycopgConnector(conninfo=url, min_size=2, max_size=6)
         self.app = procrastinate.App(connector=connector)
         self.done = 0
 
@@ -121,7 +118,7 @@ class Dbos(Actor):
 
     async def open(self, url: str) -> None:
         """Make its tables: launch it once without work."""
-        self.url = asyncpg_dsn(url).replace("postgresql://", "postgresql+psycopg://")
+        self.url = url.replace("postgresql://", "postgresql+psycopg://")
         self.done = 0
         await asyncio.to_thread(self._launch)
         await asyncio.to_thread(self._destroy)

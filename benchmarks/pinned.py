@@ -14,6 +14,7 @@ from typing import Final
 
 import asyncpg
 
+from benchmarks.databases import dsn_of
 from benchmarks.figures import Figure, Result, ms, percentile
 from benchmarks.load import STAMP, Callers, post
 from benchmarks.node import KEY, Node
@@ -21,7 +22,6 @@ from benchmarks.processes import child
 from benchmarks.runs import Run
 from benchmarks.sink import Sink
 from benchmarks.worker import Worker
-from tests.databases import asyncpg_dsn
 
 ENDPOINTS: Final = 16
 PATIENCE: Final = 120.0
@@ -42,7 +42,7 @@ async def _pinning(url: str, *, pinned: bool) -> AsyncGenerator[None]:
     if not pinned:
         yield
         return
-    connection = await asyncpg.connect(asyncpg_dsn(url))
+    connection = await asyncpg.connect(dsn_of(url))
     try:
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         await connection.fetchval("SELECT pg_current_xact_id()")

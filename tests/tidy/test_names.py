@@ -13,6 +13,7 @@ BANNED = frozenset(
 SUITES = frozenset(
     {
         "ablation",
+        "benchmarks",
         "browser",
         "cases",
         "conformance",
