@@ -272,6 +272,7 @@ def test_the_diagram_draws_every_change_of_state():
     drawn = diagram().splitlines()
     assert drawn[0] == "stateDiagram-v2"
     assert "    [*] --> ready: submit" in drawn
+    assert "    [*] --> claimed: submit" in drawn
     assert "    ready --> claimed: claim" in drawn
     assert "    claimed --> ready: settle, release, lose" in drawn
     assert "    parked --> ready: replay" in drawn

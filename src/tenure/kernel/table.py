@@ -156,6 +156,13 @@ TABLE: Final = (
         when=("waits for an event, or behind the head of its line",),
         after="asleep",
     ),
+    Line(
+        verb=Verb.SUBMIT,
+        before=(),
+        when=("due now, and born as a claim of the node that takes it in",),
+        after="claimed",
+        writes="claim 1, holder, deadline",
+    ),
     Line(verb=Verb.PROMOTE, before=("later",), when=("it has come due",), after="due"),
     Line(
         verb=Verb.CLAIM,
