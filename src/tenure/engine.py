@@ -39,6 +39,7 @@ from tenure.outbox.measuring import MeasuredKind
 from tenure.outbox.model import OutboxSettings
 from tenure.outbox.outbox import Outbox
 from tenure.outbox.retention import Retention
+from tenure.outbox.waiting import SENDING_OFF, Standing
 from tenure.spawn import Tasks
 from tenure.store.backend import Backend, BackendSettings, open_backend
 from tenure.store.identity import (
@@ -71,10 +72,9 @@ if TYPE_CHECKING:
     from tenure.work.drain import Drained, Draining
     from tenure.work.kinds import Kind
 
-__all__ = ["Engine", "Health", "key_ring"]
+__all__ = ["SENDING_OFF", "Engine", "Health", "key_ring"]
 
 T = TypeVar("T")
-SENDING_OFF: Final = "off by deployment policy"
 USER_AGENT: Final = f"Tenure/{__version__}"
 _RING: Final = "key_ring"
 LASTING: Final = frozenset(
@@ -279,6 +279,9 @@ class Engine:
             sending=settings.sending,
             accepted=self._committed,
         )
+        outbox.standing = Standing(
+            off=copied if settings.sending else SENDING_OFF, slots=settings.slots
+        )
         self._submitter = Submitter(
             outbox_settings(settings, self.durations),
             hint=self._joined(asyncio.get_running_loop()),
@@ -442,7 +445,8 @@ class Engine:
             await self.clock.sleep(every)
             with contextlib.suppress(Unavailable):  # the next look tells
                 verdict = await self.backend.read(look)
-        self.worker.off = None if self.settings.sending else SENDING_OFF
+        self.worker.off = off = None if self.settings.sending else SENDING_OFF
+        self.outbox.standing = Standing(off=off, slots=self.settings.slots)
         self.events.tell(Event.ADOPTED, deployment=deployment)
         self.wake()
 

@@ -89,6 +89,9 @@ COMMIT_RETRIES_MAX: Final = 10  # 40001, 40P01 and a busy SQLite, each with jitt
 SQLITE_RETRY_MIN_SECONDS: Final = 0.000_5  # own jittered retry, busy_timeout starves
 SQLITE_RETRY_MAX_SECONDS: Final = 0.008
 STATEMENT_SECONDS: Final = 15.0  # no statement of ours may take longer
+# Of a beat: a connection that died without a word costs 11 s with its end, and with
+# the beat before it 16 s, so that a node is back on a new one well before its fence.
+BLOCKING_STATEMENT_SECONDS: Final = 8.0
 CONNECT_SECONDS: Final = 5.0  # to open one database connection
 CONNECTIONS: Final = 6  # per process, so that many processes fit one server
 POSTGRESQL_POOL: Final = CONNECTIONS - 2  # the beat and the wake-ups have their own

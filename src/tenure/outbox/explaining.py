@@ -1,22 +1,20 @@
 """Explain: why each endpoint got a message or not, and why a delivery waits now.
 
-Facts are read in one snapshot; the sentence is chosen by pure rules over the work row,
-its lane, the nodes and the endpoint. Each answer names a stable code, the instant at
-which something happens next if there is one, and the rule that says so.
+Facts are read in one snapshot, each at a bounded cost; the sentence is chosen by the
+pure rules of `waiting`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import sqlalchemy as sa
 
-from tenure.clock import US, to_rfc3339
 from tenure.errors import NotFound
 from tenure.ids import AttemptId, EndpointId, Prefix, TenantId, WorkId
 from tenure.kernel.states import State
+from tenure.limits import EXPLAIN_AHEAD_MAX
 from tenure.outbox import tables
 from tenure.outbox.ledger import messages
 from tenure.outbox.ledger.applications import find_application
@@ -27,6 +25,14 @@ from tenure.outbox.model import (
     Unmatched,
 )
 from tenure.outbox.rules import findable, shown_url
+from tenure.outbox.waiting import (
+    NORMAL,
+    SENDING_OFF,
+    Standing,
+    Surroundings,
+    Waits,
+    why_waits,
+)
 from tenure.store import schema
 from tenure.store.nodes import is_heard
 
@@ -49,32 +55,9 @@ _UNMATCHED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
-    """Why a row is where it is: a stable code, a sentence, the rule, the next instant."""
-
-    code: str
-    why: str
-    rule: str
-    next_at: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a row's waiting depends on beside the row and its lane.
-
-    `holder` is the name of the node that claimed it, `holder_beat_at` when that was
-    last heard; `capable_beat_at` is the newest beat of an open node that serves the
-    lane, None when there is none; `running` counts the lane's live claims.
-    """
-
-    now: int
-    holder: str | None
-    capable_beat_at: int | None
-    running: int
-    holder_beat_at: int | None = None
-    sending: bool = True
-    disabled_why: str | None = None
+def standing(*, sending: bool, slots: int | None = None) -> Standing:
+    """Return what a deployment says that sends, or does not, by its own policy."""
+    return Standing(off=None if sending else SENDING_OFF, slots=slots)
 
 
 def explain(
@@ -82,7 +65,7 @@ def explain(
     tenant: TenantId,
     ref: str,
     *,
-    sending: bool = True,
+    standing: Standing = NORMAL,
     app_ref: str | None = None,
 ) -> Explanation:
     """Explain a message (`msg_…`) or one work row (`wrk_…`).
@@ -106,160 +89,9 @@ def explain(
         raise _unknown(ref)
     return Explanation(
         message=known,
-        deliveries=_deliveries(tx, message, work, sending=sending),
+        deliveries=_deliveries(tx, message, work, standing),
         unmatched=() if work is not None else _unmatched(tx, message),
     )
-
-
-def why_waits(row: Any, about: Surroundings) -> Waits:
-    """Return why a work row stands where it stands; `row` has its and its lane's facts."""
-    state = State(row.state)
-    match state:
-        case State.CLAIMED:
-            return _in_flight(row, about)
-        case State.READY:
-            return _ready(row, about)
-        case State.SUCCEEDED:
-            return Waits(
-                code="succeeded",
-                why=row.reason or "the receiver took it",
-                rule="2xx succeeds",
-            )
-        case State.DEAD:
-            return Waits(
-                code="dead",
-                why=row.reason or "it failed for good",
-                rule="a final answer, or a budget that ran out; resend starts over",
-            )
-        case State.CANCELLED:
-            return Waits(
-                code="cancelled",
-                why=row.reason or "cancelled",
-                rule="cancelled work never goes out; resend starts over",
-            )
-        case State.PARKED:
-            return Waits(
-                code="parked",
-                why=row.reason or "parked",
-                rule="a fault of this row alone waits for an operator; resend tries again",
-            )
-
-
-def _in_flight(row: Any, about: Surroundings) -> Waits:
-    holder = about.holder or f"node {row.claimed_by}"
-    asked = "; a cancel was requested" if row.cancel_requested_at is not None else ""
-    beat_at = about.holder_beat_at
-    if beat_at is not None and not is_heard(beat_at, about.now):
-        return Waits(
-            code="holder_silent",
-            why=f"{holder} claimed it at {to_rfc3339(row.claimed_at)} and has not been"
-            f" heard for {_seconds(about.now - beat_at)}{asked}",
-            rule="another node takes it back once the silent one is closed",
-        )
-    return Waits(
-        code="in_flight",
-        why=f"in flight on {holder} since {to_rfc3339(row.claimed_at)}{asked}",
-        rule="ends by its deadline, or is taken back once its node is not open",
-        next_at=row.deadline_at,
-    )
-
-
-def _ready(row: Any, about: Surroundings) -> Waits:
-    lane = _lane_holds(row, about)
-    if lane is not None:
-        return lane
-    if row.phase == "asleep":
-        return _asleep(row)
-    if row.due_at > about.now:
-        since = f" after: {row.reason}" if row.reason else ""
-        return Waits(
-            code="not_due",
-            why=f"not due before {to_rfc3339(row.due_at)}{since}",
-            rule="the retry schedule, Retry-After, or the sender's deliverAt",
-            next_at=row.due_at,
-        )
-    beat_at = about.capable_beat_at
-    if beat_at is None or not is_heard(beat_at, about.now):
-        why = f"no open node serves {row.needs!r}"
-        if beat_at is not None:
-            silent = _seconds(about.now - beat_at)
-            why = f"no node that serves {row.needs!r} has been heard for {silent}"
-        return Waits(
-            code="no_capable_node",
-            why=why,
-            rule="a lane waits untouched until a node can serve it",
-        )
-    if row.concurrency is not None and about.running >= row.concurrency:
-        return Waits(
-            code="no_room",
-            why=f"{about.running} of {row.concurrency} places of the endpoint are taken",
-            rule="concurrency is exact over the fleet",
-        )
-    return Waits(
-        code="due",
-        why="due now; a node with a free place takes it",
-        rule="nodes look at least once a second; a slow endpoint gets fewer places",
-        next_at=about.now,
-    )
-
-
-def _seconds(span_us: int) -> str:
-    return f"{span_us // US} s"
-
-
-def _asleep(row: Any) -> Waits:
-    if row.order_key is not None:
-        return Waits(
-            code="head_of_line",
-            why="an earlier message of its order has not ended",
-            rule="an ordered endpoint sends one after the other",
-        )
-    return Waits(
-        code="asleep",
-        why=row.reason or "asleep until it is woken",
-        rule="a wake makes it due",
-    )
-
-
-def _lane_holds(row: Any, about: Surroundings) -> Waits | None:
-    """Return why the whole lane stands still, None when it does not."""
-    if not about.sending:
-        return Waits(
-            code="off",
-            why="off by deployment policy",
-            rule="TENURE_SENDING=off: work is accepted and kept",
-        )
-    match row.lane_state:
-        case "paused":
-            why = about.disabled_why
-            reason = f"the endpoint is disabled ({why})" if why else row.lane_reason
-            return Waits(
-                code="paused",
-                why=reason or "the endpoint is paused",
-                rule="its backlog is kept and goes out once it is enabled",
-            )
-        case "blocked":
-            return Waits(
-                code="blocked",
-                why=row.lane_reason or "the endpoint is blocked",
-                rule="saving the setting at fault opens it again",
-            )
-        case "deleted":
-            return Waits(
-                code="deleted",
-                why="the endpoint was deleted",
-                rule="its open work is cancelled shortly",
-            )
-        case _:
-            pass
-    if row.breaker_until is not None and row.breaker_until > about.now:
-        return Waits(
-            code="breaker",
-            why=f"the breaker is open until {to_rfc3339(row.breaker_until)}",
-            rule="a failing endpoint is probed again then",
-            next_at=row.breaker_until,
-        )
-    return None
 
 
 def _standing(tx: Tx, message: str, work: str | None) -> Sequence[Any]:
@@ -272,6 +104,9 @@ def _standing(tx: Tx, message: str, work: str | None) -> Sequence[Any]:
             _L.c.reason.label("lane_reason"),
             _L.c.breaker_until,
             _L.c.concurrency,
+            _L.c.rate_per_second,
+            _L.c.tat,
+            _L.c.half_open,
             _L.c.needs,
             _E.c.id.label("endpoint"),
             _E.c.url,
@@ -280,6 +115,8 @@ def _standing(tx: Tx, message: str, work: str | None) -> Sequence[Any]:
             _E.c.disabled_why,
             holder.c.name.label("holder"),
             holder.c.beat_at.label("holder_beat_at"),
+            holder.c.state.label("holder_state"),
+            holder.c.closed_why.label("holder_why"),
         )
         .select_from(
             _D.join(_W, _W.c.id == _D.c.work)
@@ -296,61 +133,126 @@ def _standing(tx: Tx, message: str, work: str | None) -> Sequence[Any]:
 
 
 def _deliveries(
-    tx: Tx, message: str, work: str | None, *, sending: bool
+    tx: Tx, message: str, work: str | None, standing: Standing
 ) -> tuple[ExplainedDelivery, ...]:
     found = _standing(tx, message, work)
     attempts = _attempts(tx, [row.id for row in found])
-    capable = _capable(tx)
-    running = _running(tx, {row.lane for row in found if row.concurrency is not None})
-    explained: list[ExplainedDelivery] = []
-    for row in found:
-        waits = why_waits(
-            row,
+    return tuple(
+        _explained(row, why_waits(row, about), attempts.get(row.id, ()))
+        for row, about in zip(found, surroundings(tx, found, standing), strict=True)
+    )
+
+
+def _explained(
+    row: Any, waits: Waits, attempts: Sequence[ExplainedAttempt]
+) -> ExplainedDelivery:
+    return ExplainedDelivery(
+        work=WorkId(row.id),
+        endpoint=EndpointId(row.endpoint),
+        url=shown_url(row.url, userinfo=row.has_userinfo),
+        state=row.state,
+        code=waits.code,
+        why=waits.why,
+        rule=waits.rule,
+        next_at=waits.next_at,
+        attempts=attempts,
+    )
+
+
+def surroundings(tx: Tx, rows: Sequence[Any], standing: Standing) -> list[Surroundings]:
+    """Read what stands around work rows, each with the facts of `_standing`."""
+    ready = [row for row in rows if row.state == State.READY]
+    nodes = _nodes(tx)
+    held = _held(tx) if ready else {}
+    running = _running(tx, {row.lane for row in ready})
+    about: list[Surroundings] = []
+    for row in rows:
+        capable = [node for node in nodes if row.needs in node.serves.split()]
+        heard = [node for node in capable if is_heard(node.beat_at, tx.now)]
+        count, since = running.get(row.lane, (0, None))
+        due = row.state == State.READY and row.phase == "due"
+        asleep = row.state == State.READY and row.phase == "asleep"
+        about.append(
             Surroundings(
                 now=tx.now,
                 holder=row.holder,
                 holder_beat_at=row.holder_beat_at,
-                capable_beat_at=max(
-                    (beat_at for serves, beat_at in capable if row.needs in serves),
-                    default=None,
-                ),
-                running=running.get(row.lane, 0),
-                sending=sending,
+                holder_state=row.holder_state,
+                holder_why=row.holder_why,
+                capable_beat_at=max((node.beat_at for node in capable), default=None),
+                running=count,
+                running_since=since,
+                least_held=min((held.get(node.id, 0) for node in heard), default=0),
+                ahead=_ahead(tx, row) if due else 0,
+                front=_front(tx, row) if asleep and row.order_key else None,
+                standing=standing,
                 disabled_why=row.disabled_why if row.disabled else None,
-            ),
-        )
-        explained.append(
-            ExplainedDelivery(
-                work=WorkId(row.id),
-                endpoint=EndpointId(row.endpoint),
-                url=shown_url(row.url, userinfo=row.has_userinfo),
-                state=row.state,
-                code=waits.code,
-                why=waits.why,
-                rule=waits.rule,
-                next_at=waits.next_at,
-                attempts=attempts.get(row.id, ()),
             )
         )
-    return tuple(explained)
+    return about
 
 
-def _capable(tx: Tx) -> list[tuple[frozenset[str], int]]:
-    """Return what each open node serves, and when it was last heard."""
+def _nodes(tx: Tx) -> Sequence[Any]:
+    """Return open nodes: what each serves, and when it was last heard."""
     n = schema.node
-    stmt = sa.select(n.c.serves, n.c.beat_at).where(n.c.state == "open")
-    return [(frozenset(row.serves.split()), row.beat_at) for row in tx.all(stmt)]
+    return tx.all(sa.select(n.c.id, n.c.serves, n.c.beat_at).where(n.c.state == "open"))
 
 
-def _running(tx: Tx, lanes: set[int]) -> dict[int, int]:
+def _held(tx: Tx) -> dict[int, int]:
+    """Return how many claims each node has; as many rows as the fleet has slots."""
+    found = tx.all(
+        "SELECT w.claimed_by, count(*) FROM work w WHERE w.state = 'claimed'"
+        " GROUP BY w.claimed_by"
+    )
+    return {row[0]: row[1] for row in found}
+
+
+def _running(tx: Tx, lanes: set[int]) -> dict[int, tuple[int, int | None]]:
+    """Return of each lane how many claims live, and since when the oldest does."""
     if not lanes:
         return {}
     stmt = (
-        sa.select(_W.c.lane, sa.func.count().label("n"))
-        .where(_W.c.state == "claimed", _W.c.lane.in_(sorted(lanes)))
+        sa.select(
+            _W.c.lane,
+            sa.func.count().label("n"),
+            sa.func.min(_W.c.claimed_at).label("since"),
+        )
+        .where(
+            _W.c.state == sa.literal_column("'claimed'"), _W.c.lane.in_(sorted(lanes))
+        )
         .group_by(_W.c.lane)
     )
-    return {row.lane: row.n for row in tx.all(stmt)}
+    return {row.lane: (row.n, row.since) for row in tx.all(stmt)}
+
+
+def _ahead(tx: Tx, row: Any) -> int:
+    """Count the due rows of its lane that go before a row, up to a bound."""
+    ahead: int = tx.scalar(
+        "SELECT count(*) FROM (SELECT 1 FROM work w WHERE w.lane = :lane"
+        " AND w.phase = 'due' AND (w.priority, w.due_at) < (:priority, :due_at)"
+        " LIMIT :most) x",
+        {
+            "lane": row.lane,
+            "priority": row.priority,
+            "due_at": row.due_at,
+            "most": EXPLAIN_AHEAD_MAX + 1,
+        },
+    )
+    return ahead
+
+
+def _front(tx: Tx, row: Any) -> str | None:
+    """Describe who is in front of a row's line; None when it is the row itself."""
+    found = tx.first(
+        "SELECT w.id, w.state, w.reason, d.message FROM order_line o"
+        " JOIN work w ON w.id = o.work LEFT JOIN delivery d ON d.work = w.id"
+        " WHERE o.lane = :lane AND o.order_key = :key ORDER BY o.sequence LIMIT 1",
+        {"lane": row.lane, "key": row.order_key},
+    )
+    if found is None or found.id == row.id:
+        return None
+    reason = f": {found.reason}" if found.reason and found.state != "ready" else ""
+    return f"{found.message or found.id} ({found.id}, {found.state}{reason})"
 
 
 def _attempts(tx: Tx, works: Sequence[str]) -> dict[str, list[ExplainedAttempt]]:
