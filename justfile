@@ -57,6 +57,11 @@ oldest *args:
 crash *args:
     pytest -q -s -m crash tests/crash "$@"
 
+# The crash lab in full: 20,000 messages to 3 endpoints on each database; an hour or so.
+lab *args:
+    tenure lab --database postgresql --messages 20000 "$@"
+    tenure lab --database sqlite --messages 20000 "$@"
+
 # Simulate many seeds of the whole machine, looking for new failures.
 sim *args:
     HYPOTHESIS_PROFILE=lab pytest -q -m "simulation or not simulation" tests/simulation "$@"

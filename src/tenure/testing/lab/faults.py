@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from tenure.clock import US
-from tenure.limits import LAB_LOOK_SECONDS
+from tenure.limits import LAB_BUSY_SECONDS, LAB_LOOK_SECONDS
 from tenure.testing.lab.model import Fault, Scenario
 from tenure.testing.lab.postgres import Stop
-from tenure.testing.lab.waiting import until
+from tenure.testing.lab.waiting import until, until_seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,14 @@ async def _kill(stage: Stage, group: asyncio.TaskGroup) -> Blow:
     needed = min(2, len(stage.nodes))
     await until(lambda: sum(node.ready for node in stage.nodes) >= needed)
     node = stage.rng.choice([node for node in stage.nodes if node.ready])
-    pid, at = node.pids[-1], stage.clock.wall_us()
+    pid = node.pids[-1]
+
+    async def busy() -> bool:
+        return (await stage.evidence.held_by(pid)).claimed > 0
+
+    # A process that holds nothing has nothing to lose; one that stays idle is killed too.
+    await until_seen(busy, LAB_BUSY_SECONDS)
+    at = stage.clock.wall_us()
     await node.kill()
     held = await stage.evidence.held_by(pid)
     group.create_task(_start(node))
