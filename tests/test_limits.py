@@ -14,6 +14,13 @@ def test_a_node_that_cannot_renew_stops_long_before_others_take_its_work():
     assert real.fence_seconds + real.beat_seconds * 2 <= real.dead_after_seconds
 
 
+def test_a_connection_that_dies_silently_costs_a_node_no_fence():
+    # The beat before it, its statement, its end (3 s), and a new connection.
+    lost = limits.BLOCKING_STATEMENT_SECONDS + 3 + limits.CONNECT_SECONDS
+    assert limits.BEAT_SECONDS + lost < limits.FENCE_SECONDS
+    assert limits.BLOCKING_STATEMENT_SECONDS < limits.STATEMENT_SECONDS
+
+
 def test_no_send_outlives_the_deadline_that_spares_it():
     assert limits.REQUEST_MAX_SECONDS <= limits.SHORT_DEADLINE_SECONDS
 

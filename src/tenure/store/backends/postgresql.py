@@ -26,6 +26,7 @@ from sqlalchemy.pool import NullPool
 from tenure.errors import DatabaseUnavailable, InvariantViolated
 from tenure.ids import jitter, token
 from tenure.limits import (
+    BLOCKING_STATEMENT_SECONDS,
     COMMIT_RETRIES_MAX,
     CONNECT_SECONDS,
     IDLE_IN_TRANSACTION_SECONDS,
@@ -205,7 +206,14 @@ class PostgresqlBackend:
         with self._thread_guard:
             self._refuse_closed()
             if self._thread is None:
-                self._thread = _LoopThread(partial(_engine, self._url, pool_size=1))
+                self._thread = _LoopThread(
+                    partial(
+                        _engine,
+                        self._url,
+                        pool_size=1,
+                        statement_seconds=BLOCKING_STATEMENT_SECONDS,
+                    )
+                )
             return self._thread
 
     def _refuse_closed(self) -> None:
@@ -357,7 +365,7 @@ def _engine(
     arguments: dict[str, Any] = {
         "timeout": CONNECT_SECONDS,
         # The server's statement_timeout should fire first; this one is for a server
-        # that is gone.
+        # that is gone, and for a thread, which cannot wait so long.
         "command_timeout": statement_seconds + 1.0,
     }
     query = dict(url.query)
@@ -405,7 +413,7 @@ async def _connect(engine: AsyncEngine) -> AsyncConnection:
     except (OSError, TimeoutError) as error:
         raise DatabaseUnavailable(
             f"the database at {engine.url.render_as_string()} cannot be reached: "
-            f"{error or type(error).__name__}"
+            f"{str(error) or type(error).__name__}"
         ) from error
 
 
