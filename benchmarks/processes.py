@@ -10,18 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import cProfile
-import multiprocessing
+import importlib
+import os
 import pstats
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import AsyncGenerator
-from multiprocessing.connection import Connection as Pipe
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
 import uvloop
 
 from benchmarks.figures import table
 
+ROOT: Final = Path(__file__).parents[1]
+RUN: Final = "from benchmarks.processes import main; main()"
 PATIENCE: Final = 600.0  # seconds for one call
 END_SECONDS: Final = 20.0  # for a process to end by itself
 PROFILE_LINES: Final = 25
@@ -77,13 +84,23 @@ class Child:
     """A process that answers calls."""
 
     def __init__(self, actor: type[Actor]) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
+        self._pipe, theirs = Pipe()
         self._turn = asyncio.Lock()
-        self.process: Final = context.Process(
-            target=run_actor, args=(theirs, actor), daemon=True, name=actor.__name__
+        self.name: Final = actor.__name__
+        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.process: Final = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                RUN,
+                actor.__module__,
+                self.name,
+                str(theirs.fileno()),
+            ],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         )
-        self.process.start()
         theirs.close()
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -92,16 +109,17 @@ class Child:
             self._pipe.send((name, args, kwargs))
             good, value = await asyncio.to_thread(self._pipe.recv)
         if not good:
-            raise RuntimeError(f"{self.process.name}.{name} failed:\n{value}")
+            raise RuntimeError(f"{self.name}.{name} failed:\n{value}")
         return value
 
     async def end(self) -> None:
         """Close the pipe and wait for the process; kill it when it does not end."""
         self._pipe.close()
-        await asyncio.to_thread(self.process.join, END_SECONDS)
-        if self.process.exitcode is None:
+        try:
+            await asyncio.to_thread(self.process.wait, END_SECONDS)
+        except subprocess.TimeoutExpired:
             self.process.kill()
-            await asyncio.to_thread(self.process.join)
+            await asyncio.to_thread(self.process.wait)
 
 
 @contextlib.asynccontextmanager
@@ -114,13 +132,16 @@ async def child(actor: type[Actor]) -> AsyncGenerator[Child]:
         await made.end()
 
 
-def run_actor(pipe: Pipe, actor: type[Actor]) -> None:
-    """Answer calls until the pipe closes: what the process runs."""
+def main() -> None:
+    """Run the actor that the arguments name until its pipe closes."""
+    _, module, name, descriptor = sys.argv
+    pipe: Connection[Any, Any] = Connection(int(descriptor))
+    actor: type[Actor] = getattr(importlib.import_module(module), name)
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(_answer_all(pipe, actor()))
 
 
-async def _answer_all(pipe: Pipe, actor: Actor) -> None:
+async def _answer_all(pipe: Connection[Any, Any], actor: Actor) -> None:
     arrived = asyncio.Event()
     asyncio.get_running_loop().add_reader(pipe.fileno(), arrived.set)
     try:

@@ -24,7 +24,12 @@ def databases(postgres_server: PostgresServer, tmp_path: Path) -> Databases:
 
 
 def run_of(databases: Databases, dialect: Dialect, size: Size = "tiny") -> Run:
-    return Run(databases=databases, size=size, dialects=(dialect,))
+    return Run(
+        databases=databases,
+        size=size,
+        dialects=(dialect,),
+        settings={"TENURE_BORN_CLAIMED": "off"},
+    )
 
 
 @pytest.mark.parametrize("name", BENCHES)
