@@ -7,6 +7,7 @@ Tenure calls `random`, `secrets` or `uuid`; a lint rule keeps that.
 """
 
 import os
+import re
 import secrets
 from enum import StrEnum
 from random import Random, SystemRandom
@@ -79,6 +80,7 @@ _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
 # int(text, 32) reads 0-9a-v; this maps Crockford's alphabet onto it.
 _TO_INT32: Final = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 _LETTERS: Final = frozenset(_ALPHABET)
+_ID: Final = re.compile(f".+_[0-7][{_ALPHABET}]{{25}}", re.DOTALL)
 _LOW_80: Final = (1 << 80) - 1
 _MS_MAX: Final = (1 << 48) - 1
 # Version 7 and the RFC variant with every random bit zero.
@@ -134,8 +136,7 @@ def id_instant(text: str) -> int:
 
     Raises ValueError when ``text`` is not an id.
     """
-    prefix, _, _ = text.rpartition("_")
-    if not prefix or not is_id(text, prefix):
+    if _ID.fullmatch(text) is None:
         msg = f"{text!r} is not an id"
         raise ValueError(msg)
     # Ten characters hold the two spare bits and the 48 of the time.

@@ -8,7 +8,7 @@ from starlette.types import Message, Receive, Scope
 
 from tenure.errors import PayloadTooLarge, RequestTooSlow
 from tenure.server import bounds
-from tenure.server.bounds import ClientGone, read_body
+from tenure.server.bounds import BodyReader, ClientGone, read_body
 
 
 def scope(*headers: tuple[bytes, bytes]) -> Scope:
@@ -41,6 +41,47 @@ async def test_a_body_that_stops_coming_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(bounds, "REQUEST_BODY_SECONDS", 0.05)
     with pytest.raises(RequestTooSlow):
         await read_body(scope(), sending(part(b"a")), 100)
+
+
+async def test_each_body_of_a_reader_has_the_whole_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(bounds, "REQUEST_BODY_SECONDS", 0.2)
+    reader = BodyReader()
+    loop = asyncio.get_running_loop()
+    took: list[float] = []
+
+    async def read() -> None:
+        started = loop.time()
+        with pytest.raises(RequestTooSlow):
+            await reader.read(scope(), sending(part(b"a")), 100)
+        took.append(loop.time() - started)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read())
+        assert await reader.read(scope(), sending(part(b"ab", more=False)), 9) == b"ab"
+        group.create_task(read())
+    assert len(took) == 2
+    assert min(took) >= 0.2
+    # Later ones have time of their own: the timer stands for each in turn.
+    with pytest.raises(RequestTooSlow):
+        await reader.read(scope(), sending(part(b"a")), 100)
+
+
+async def test_a_reader_lets_others_cancel():
+    reader = BodyReader()
+    begun = asyncio.Event()
+
+    async def receive() -> Message:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reader.read(scope(), receive, 100))
+        await begun.wait()
+        task.cancel()
+    assert task.cancelled()
 
 
 async def test_a_refused_body_is_read_on_for_a_moment_only(

@@ -34,7 +34,7 @@ from tenure.server.auth import (
     check_app,
     check_scope,
 )
-from tenure.server.bounds import read_body
+from tenure.server.bounds import BodyReader
 from tenure.server.paging import read_bool
 from tenure.server.problems import Answer, json_answer
 from tenure.server.reading import MALFORMED, idempotency, parse
@@ -84,11 +84,12 @@ _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 class MessageRoute:
     """Accepts one message per request."""
 
-    __slots__ = ("_door", "_site")
+    __slots__ = ("_bodies", "_door", "_site")
 
     def __init__(self, site: Site, door: KeyDoor) -> None:
         self._site: Final = site
         self._door: Final = door
+        self._bodies: Final = BodyReader()
 
     async def answer(
         self, scope: Scope, headers: Headers, receive: Receive, app_ref: str
@@ -102,7 +103,7 @@ class MessageRoute:
         if caller.app is not None:
             await check_app(outbox, caller, app_ref)
         with_content = _with_content(scope)
-        body = await read_body(scope, receive, site.body_bytes_max)
+        body = await self._bodies.read(scope, receive, site.body_bytes_max)
         message = read_message(body)
         if caller.app is not None and message.application is not None:
             message = replace(message, application=None)
