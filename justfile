@@ -55,7 +55,7 @@ oldest *args:
 
 # Restart and kill real processes under traffic; print what was counted.
 crash *args:
-    pytest -q -s -m crash tests/crash "$@"
+    pytest -q -s -m crash tests/crash tests/upgrade "$@"
 
 # The crash lab in full: 20,000 messages to 3 endpoints on each database; an hour or so.
 lab *args:
