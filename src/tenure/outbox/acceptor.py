@@ -118,7 +118,7 @@ class Acceptor:
             id=new_message_id(at_us=at),
             idempotency=idempotency,
         )
-        answer = await self._batcher.put(item)
+        answer = await self._batcher.put_nowait(item)
         if isinstance(answer, TenureError):
             raise answer
         return answer
