@@ -110,8 +110,11 @@ class NodeProcess:
                 return self.clock.monotonic() - began
             await asyncio.sleep(LAB_LOOK_SECONDS)
         said = await asyncio.to_thread(self.log.read_text)
+        code = None if self.process is None else self.process.returncode
+        how = f"ended with {code}" if code is not None else "did not answer"
+        took = self.clock.monotonic() - began
         raise ServerUnreachable(
-            f"the node on port {self.port} did not answer within {seconds:g} s:"
+            f"the node on port {self.port} {how} within {took:.0f} s:"
             f" {said[-LOG_TAIL:]}"
         )
 
