@@ -4,6 +4,7 @@
 committed pages with what these functions return.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -12,8 +13,11 @@ from pydantic import SecretStr
 
 from docs.commands import commands_page
 from tenure.config import PREFIX, Settings
+from tenure.doctor import CHECKS
 from tenure.errors import Broken, Refused, TenureError, Unavailable, leaves
 from tenure.kernel.table import page as states_page
+from tenure.outbox.waiting import CODES
+from tenure.telemetry.events import Event
 
 DOCS: Final = Path(__file__).parent
 NOTE: Final = "<!-- Made by `just docs`; change the source instead. -->\n"
@@ -69,6 +73,73 @@ def settings_page() -> str:
     return "\n".join([*parts, ""])
 
 
+def events_page() -> str:
+    """Return the reference of log lines."""
+    return "\n".join(
+        [
+            "# Log lines\n",
+            NOTE,
+            (
+                "One line for each surprising event. The text is stable; the fields are ids"
+                " and counts, never payloads or secrets. The same events are counted as"
+                " `tenure_events_total`, whether they are written or not"
+                " ([logs](../operating/logs.md), [metrics](../operating/metrics.md)).\n"
+            ),
+            "| line | level | meaning |",
+            "|---|---|---|",
+            *(
+                f"| `{event.text}` | {logging.getLevelName(event.level).lower()}"
+                f" | {event.meaning} |"
+                for event in Event
+            ),
+            "",
+        ]
+    )
+
+
+def reasons_page() -> str:
+    """Return the reference of what `explain` says."""
+    return "\n".join(
+        [
+            "# Reasons\n",
+            NOTE,
+            (
+                "`tenure explain` and `/api/v1/explain/…` say of every row why it stands"
+                " where it stands: one of these codes, a sentence with the facts, the rule,"
+                " and the next instant where there is one. The first one that holds is"
+                " said.\n"
+            ),
+            "| code | says |",
+            "|---|---|",
+            *(f"| `{code}` | {says} |" for code, says in CODES.items()),
+            "",
+        ]
+    )
+
+
+def checks_page() -> str:
+    """Return the reference of what `tenure doctor` looks at."""
+    return "\n".join(
+        [
+            "# Checks of the doctor\n",
+            NOTE,
+            (
+                "What [`tenure doctor`](../operating/doctor.md) looks at. *broken* is an"
+                " invariant that does not hold, *attention* something that waits for an"
+                " operator; what can be healed is mended by `--heal`.\n"
+            ),
+            "| check | must hold | grade | heals | what to do |",
+            "|---|---|---|---|---|",
+            *(
+                f"| `{check.code}` | {check.invariant} | {check.grade}"
+                f" | {'yes' if check.heal else ''} | {check.todo} |"
+                for check in CHECKS
+            ),
+            "",
+        ]
+    )
+
+
 def _default(value: object) -> str:
     match value:
         case None | () | SecretStr():
@@ -86,7 +157,10 @@ def _sentence(error: type[TenureError]) -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "internals/states.md": states_page,
     "reference/cli.md": lambda: commands_page(NOTE),
+    "reference/checks.md": checks_page,
     "reference/errors.md": errors_page,
+    "reference/events.md": events_page,
+    "reference/reasons.md": reasons_page,
     "reference/settings.md": settings_page,
 }
 
