@@ -50,7 +50,7 @@ async def _one(given: Run, dialect: Dialect) -> Result:
         callers = await exits.enter_async_context(child(Callers))
         group = await exits.enter_async_context(child(Node))
         alone = await exits.enter_async_context(child(Node))
-        routes = {}
+        routes: dict[Child, tuple[int, str]] = {}
         for node in (group, alone):
             await node.call(
                 "open",

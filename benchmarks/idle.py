@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator
+from sqlite3 import dbapi2
 from typing import Any, Final
 
 from benchmarks.databases import SHOWN, Dialect
@@ -40,14 +40,14 @@ class Traced(Node):
 
     async def trace(self) -> None:
         """Trace the connections that are opened from now on."""
-        plain = sqlite3.dbapi2.connect
+        plain = dbapi2.connect
 
         def connect(*args: Any, **kwargs: Any) -> Any:
             connection = plain(*args, **kwargs)
             connection.set_trace_callback(self._note)
             return connection
 
-        sqlite3.dbapi2.connect = connect
+        dbapi2.connect = connect
 
     def _note(self, text: str) -> None:
         self.seen.append((threading.current_thread().name, text))

@@ -147,10 +147,10 @@ class Caller(asyncio.Protocol):
         """Say what came."""
         self.ended(self, self.parser.get_status_code())
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """Fail whoever waits."""
         if not self.over.done():
-            self.over.set_exception(error or ConnectionError("the server closed"))
+            self.over.set_exception(exc or ConnectionError("the server closed"))
             self.over.exception()
 
 

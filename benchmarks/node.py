@@ -45,8 +45,9 @@ FILLERS: Final = 400  # callers that fill a backlog
 def connection_each() -> None:
     """Have every accept be a commit of its own, four at once: no group commit."""
     defaults = Batcher.__init__.__kwdefaults__
+    assert defaults is not None
     assert {"rows_max", "wait_seconds", "concurrency"} <= defaults.keys()
-    defaults |= {"rows_max": 1, "wait_seconds": 0.0, "concurrency": 4}
+    defaults.update(rows_max=1, wait_seconds=0.0, concurrency=4)
 
 
 class Node(Actor):

@@ -6,6 +6,10 @@ before the clock starts. What each keeps of a finished job differs: pgqueuer a l
 procrastinate the job and its events, DBOS the workflow's status and result.
 """
 
+# Nobody but the benchmarks has these packages, and some have no types.
+# pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
+# pyright: reportFunctionMemberAccess=false
+
 from __future__ import annotations
 
 import asyncio
