@@ -332,7 +332,8 @@ def hold(work: Work, reason: str, attempt: AttemptId, now: int) -> Change:
     """Park a row that is not over, so that nothing but an operator moves it.
 
     For a restored copy: whoever holds a claim in it lives with the original, and will
-    never answer here. So the claim is lost without a charge, and nobody may settle it.
+    hardly answer here. So the claim is lost without a charge; a success that its holder
+    reports after all is kept, as of any lost claim.
     """
     match work.state:
         case State.READY:
