@@ -225,6 +225,27 @@ async def test_case_14_under_one_snapshot_the_second_of_two_callers_repeats(
     assert await count(orders, "message") == 1
 
 
+@pytest.mark.parametrize("how", [Session, sa.Connection], ids=["session", "connection"])
+async def test_a_commit_in_a_nodes_own_process_wakes_it(
+    orders: Backend,
+    database_url: str,
+    engine_url: str,
+    how: type[Session | sa.Connection],
+) -> None:
+    """The poll comes after 100 s here, and nothing is notified."""
+    sink = Sink()
+    slow = Durations(0.01)
+    async with node(database_url, sink, durations=slow, notify=False) as engine:
+
+        def work() -> None:
+            with how(alone(engine_url)) as mine:
+                engine.submitter.submit(mine, "shop", "order.placed", {"n": 1})
+                mine.commit()
+
+        await asyncio.to_thread(work)
+        await until(lambda: sink.bodies == [b'{"n":1}'], "the message")
+
+
 @ON_POSTGRESQL
 async def test_case_21_where_notifications_arrive_nobody_waits_for_the_poll(
     orders: Backend, database_url: str
