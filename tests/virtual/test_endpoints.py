@@ -46,9 +46,9 @@ async def test_what_an_endpoint_refused_for_three_days_is_all_there_when_it_is_b
     """Older messages ran out of attempts: they say so, and can be sent again."""
     endpoint = await world.endpoint()
     sent: list[str] = []
-    for _ in range(12):
+    for _ in range(6):
         sent.append((await world.accept()).message.id)
-        await world.engine.advance(hours=6)
+        await world.engine.advance(hours=12)
     back = world.engine.now
     world.receiver.answer(OK)
     await world.engine.advance(days=2)
@@ -71,7 +71,7 @@ async def test_what_is_still_retried_when_the_endpoint_is_back_arrives_by_itself
     world: World,
 ) -> None:
     await world.endpoint(retry_seconds=(0.0, *([6 * 3_600.0] * 20)))
-    for _ in range(3):
+    for _ in range(2):
         await world.accept()
         await world.engine.advance(minutes=10)
     await world.engine.advance_to(world.begin + 60 * HOUR)
