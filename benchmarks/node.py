@@ -88,7 +88,15 @@ class Node(Actor):
             Engine(chosen, works=works)
         )
         if not sending:
-            self._loop.off = "held by the benchmark"
+            await self._hold()
+
+    async def _hold(self) -> None:
+        """Let nothing be claimed, and wait until no pass from before is under way."""
+        self._loop.off = "held by the benchmark"
+        held = self._loop.tick + 2
+        while self._loop.tick < held:
+            self.engine.wake()
+            await asyncio.sleep(0.01)
 
     @property
     def _loop(self) -> Any:
