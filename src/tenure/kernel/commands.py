@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from tenure.ids import AttemptId, LaneId, NodeId, WorkId
 from tenure.kernel.states import OrderPolicy
@@ -57,8 +59,7 @@ class Cut:
 Result = Succeeded | Failed | Waiting | Parked | Cut
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """One holder's answer for one claim; the credential is (work, claim, node)."""
 
     work: WorkId
@@ -71,7 +72,7 @@ class Settlement:
     begun_at: int | None
     ended_at: int
     result: Result
-    evidence: object | None = field(default=None, compare=False)
+    evidence: object | None = None
 
 
 class Answer(StrEnum):

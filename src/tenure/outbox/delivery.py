@@ -14,9 +14,10 @@ theirs.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
+from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -82,8 +83,7 @@ class Untriable:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One message to one target; `expires_at` None for what an operator asked for."""
 
     message: MessageId
@@ -94,8 +94,7 @@ class Job:
     target: Target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """What went over the wire, as it is stored, and whether the endpoint is gone."""
 
     url: str
@@ -228,8 +227,11 @@ class Delivery:
         ]
         if not kept:
             return ()
-        inserts = [_exchange_row(item, said) for item, said in kept]
-        return (Insert(table=tables.exchange, rows=inserts, ignore=True),)
+        rows = [
+            (item.settlement.work, item.settlement.claim, *_stored(said))
+            for item, said in kept
+        ]
+        return (Insert(table=tables.exchange, names=_EXCHANGE, rows=rows, ignore=True),)
 
     def effects(self, items: Sequence[Settled]) -> Sequence[Effect]:
         """Disable endpoints that answered 410, unless they were changed meanwhile."""
@@ -468,12 +470,8 @@ _STORED: Final = tuple(
 )
 
 
-def _exchange_row(item: Settled, said: Exchange) -> dict[str, Any]:
-    return {
-        "work": item.settlement.work,
-        "claim": item.settlement.claim,
-        **{name: getattr(said, name) for name in _STORED},
-    }
+_EXCHANGE: Final = ("work", "claim", *_STORED)
+_stored: Final[Callable[[Exchange], tuple[Any, ...]]] = attrgetter(*_STORED)
 
 
 def _disable_gone(lane: int, version: int) -> tuple[Write, ...]:

@@ -16,6 +16,8 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Final, assert_never
 
+import msgspec
+
 from tenure.clock import US
 from tenure.limits import (
     REASON_MAX,
@@ -27,8 +29,7 @@ from tenure.limits import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back from one request.
 
     `cause` is set when no whole answer came (`dns`, `refused`, `reset`, `tls`,
@@ -174,8 +175,7 @@ class Effect(StrEnum):
     CHARGE = "retry, charged, after delay(tries)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """An answer with what the rules need to know beside it."""
 
     answer: Answer
@@ -299,7 +299,6 @@ def decide(
         retried_statuses=policy.retried_statuses,
     )
     reason = reason_of(answer)
-    wait = jittered(delay(policy, tries + 1), unit, policy.jitter)
     late = now - first_attempt_at >= policy.time_budget_seconds * US
     effect = _effect(facts)
     match effect:
@@ -315,11 +314,13 @@ def decide(
         case Effect.WAIT:
             if late:
                 return Exhausted(reason=reason)
+            wait = jittered(delay(policy, tries + 1), unit, policy.jitter)
             at = now + round(max(retry_after or 0.0, wait) * US)
             return Retry(at=at, charged=False, counts_try=True, reason=reason)
         case Effect.CHARGE:
             if late or failures + 1 >= policy.attempts:
                 return Exhausted(reason=reason)
+            wait = jittered(delay(policy, tries + 1), unit, policy.jitter)
             at = now + round(wait * US)
             return Retry(at=at, charged=True, counts_try=True, reason=reason)
         case _:

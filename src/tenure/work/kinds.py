@@ -6,9 +6,10 @@ when it is due again, what a late answer may still change) is the kernel's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import msgspec
 
 from tenure.errors import InvariantViolated
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "Kind", "Kinds", "Loaded", "Prepared", "Ran", "seal"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """What `Kind.load` made of one claim: ``job`` is the kind's own."""
 
     claimed: Claimed
@@ -34,8 +34,7 @@ class Prepared:
 Loaded: TypeAlias = "Prepared | Parked"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one attempt.
 
     ``evidence`` is handed to the kind's ``evidence`` and ``effects`` as it is.

@@ -7,8 +7,10 @@ itself is tried alone, then without the kind's evidence, then parked without its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from tenure.errors import Draining, QueueFull, Unavailable
 from tenure.ids import jitter

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy.exc import IntegrityError
 
 from tenure.errors import InvariantViolated
@@ -220,6 +221,9 @@ NOTES = sa.Table(
 )
 
 
+NAMES = ("name", "value", "updated_at")
+
+
 @dataclass(slots=True)
 class Noting(Quiet):
     """Writes a row for each piece of evidence, and one for each effect."""
@@ -227,23 +231,26 @@ class Noting(Quiet):
     fail: bool = False
 
     def evidence(self, items: Sequence[Settled]) -> Sequence[Effect]:
-        return [Insert(table=NOTES, rows=self._rows("evidence", items), ignore=True)]
+        rows = self._rows("evidence", items)
+        return [Insert(table=NOTES, names=NAMES, rows=rows, ignore=True)]
 
     def effects(self, items: Sequence[Settled]) -> Sequence[Effect]:
         again: list[Effect] = [
-            Insert(table=NOTES, rows=[row], ignore=False)
+            Insert(table=NOTES, names=NAMES, rows=[row], ignore=False)
             for row in self._rows("effect", items)
             for _ in range(1 + self.fail)
         ]
         return [*again, Write(stmt="UPDATE setting SET updated_at = 7")]
 
-    def _rows(self, what: str, items: Sequence[Settled]) -> list[dict[str, object]]:
+    def _rows(
+        self, what: str, items: Sequence[Settled]
+    ) -> list[tuple[str, bytes, int]]:
         return [
-            {
-                "name": f"{what} {item.settlement.work} {item.settlement.claim}",
-                "value": b"",
-                "updated_at": 0,
-            }
+            (
+                f"{what} {item.settlement.work} {item.settlement.claim}",
+                b"",
+                0,
+            )
             for item in items
         ]
 

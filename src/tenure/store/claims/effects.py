@@ -7,9 +7,11 @@ effect of an attempt that no longer holds its claim cannot exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
+
+import msgspec
 
 from tenure.kernel.commands import Answer, Settlement
 from tenure.kernel.states import Work
@@ -28,20 +30,22 @@ class Write:
     params: Params = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Insert:
-    """Rows for one table; `ignore` leaves out rows whose key exists."""
+class Insert(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows for one table, each with the values of `names`.
+
+    `ignore` leaves out rows whose key exists.
+    """
 
     table: sa.Table
-    rows: Sequence[Mapping[str, Any]]
+    names: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
     ignore: bool = False
 
 
 Effect = Write | Insert
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """One settlement with what became of it.
 
     `before` is the row under its lock; `after` is the row as written, None when the
@@ -81,6 +85,8 @@ def perform(tx: Tx, effects: Sequence[Effect]) -> None:
                 tx.run(effect.stmt, effect.params)
             case Insert():
                 conflict = "nothing" if effect.ignore else "error"
-                tx.insert(effect.table, effect.rows, on_conflict=conflict)
+                tx.insert_records(
+                    effect.table, effect.names, effect.rows, on_conflict=conflict
+                )
             case _:
                 assert_never(effect)
