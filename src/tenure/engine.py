@@ -326,6 +326,8 @@ class Engine:
         if self.settings.born_claimed:
             sender = Sender(births=loop.births, remember=delivery.remember)
             self.outbox.acceptor.sender = sender
+        if self._metrics is not None:
+            loop.walked = self._metrics.claimed
         loop.off = SENDING_OFF if not self.settings.sending else off
         self._node = node = Node(
             backend,
@@ -359,11 +361,7 @@ class Engine:
             lambda: self.node,
         )
         self._tasks.start(retention.run(), name="engine.retention")
-        if self.settings.notify and backend.dialect == "postgresql":
-            self._wakeups = Wakeups(
-                backend.url, heard=loop.signal.wake, events=self.events
-            )
-            self._tasks.start(self._wakeups.run(), name="engine.wakeups")
+        self._listen(backend, loop)
 
     async def _measured(self, backend: Backend) -> Backend:
         """Begin to count: what a command that only asks has no use for."""
@@ -418,6 +416,14 @@ class Engine:
         await self.stop()
 
     # --- wake-ups --------------------------------------------------------------------
+
+    def _listen(self, backend: Backend, loop: WorkerLoop) -> None:
+        """Hear of what other processes commit, where the database can tell."""
+        if self.settings.notify and backend.dialect == "postgresql":
+            self._wakeups = Wakeups(
+                backend.url, heard=loop.signal.wake, events=self.events
+            )
+            self._tasks.start(self._wakeups.run(), name="engine.wakeups")
 
     def _committed(self) -> None:
         """Look for what a commit of this process made due, and let others look."""
