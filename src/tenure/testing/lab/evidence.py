@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tenure.clock import Clock, SystemClock
 from tenure.errors import Unavailable
 from tenure.limits import LAB_AGAIN_SECONDS, LAB_READY_SECONDS
 from tenure.store.backend import open_backend
@@ -57,6 +58,7 @@ class Evidence:
 
     def __init__(self, backend: Backend) -> None:
         self.backend: Final = backend
+        self._clock: Final[Clock] = SystemClock()
 
     @classmethod
     async def open(cls, url: str) -> Evidence:
@@ -104,12 +106,15 @@ class Evidence:
         return await self._read(_totals)
 
     async def _read(self, fn: Callable[[Tx], T]) -> T:
-        async with asyncio.timeout(LAB_READY_SECONDS):
-            while True:
-                try:
-                    return await self.backend.read(fn)
-                except Unavailable:
-                    await asyncio.sleep(LAB_AGAIN_SECONDS)
+        """Read, again while the database is away; raises Unavailable when it stays so."""
+        end = self._clock.monotonic() + LAB_READY_SECONDS
+        while True:
+            try:
+                return await self.backend.read(fn)
+            except Unavailable:
+                if self._clock.monotonic() > end:
+                    raise
+            await asyncio.sleep(LAB_AGAIN_SECONDS)
 
 
 def _held(tx: Tx, pid: int) -> Held:

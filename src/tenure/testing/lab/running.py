@@ -219,7 +219,8 @@ class _Run:
 
     async def _count(self, stage: Stage, took: float) -> Figures:
         plan, records, traffic = self._plan, self._records, stage.traffic
-        codes = [await node.terminate() for node in stage.nodes if node.process]
+        ends = (node.terminate() for node in stage.nodes if node.process)
+        codes = await asyncio.gather(*ends)
         await asyncio.to_thread(records.look)
         totals = await stage.evidence.totals()
         begun = await stage.evidence.begun()
