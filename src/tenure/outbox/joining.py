@@ -227,6 +227,11 @@ class Submitter:
 
     def _submit(self, into: Session | Connection, given: _Given) -> Accepted:
         connection = into.connection() if isinstance(into, Session) else into
+        if connection.dialect.name not in {"sqlite", "postgresql"}:
+            raise NotJoinable(
+                f"a connection to {connection.dialect.name} cannot hold a message: give"
+                " one to the SQLite file or PostgreSQL database that Tenure's nodes use"
+            )
         tx = Tx.within(connection, clock=self._clock or SystemClock())
         at = None if self._clock is None else self._clock.wall_us()
         if at is not None:
