@@ -52,6 +52,7 @@ async def test_a_delivery_is_counted_and_timed(
     assert seen['tenure_delivery_seconds_count{attempt="first"}'] == 1
     assert seen['tenure_accept_seconds_count{status="202"}'] == 1
     assert seen["tenure_commit_seconds_count"] >= 2
+    assert seen["tenure_claim_seconds_count"] >= 1
     assert seen['tenure_nodes{state="open"}'] == 1
     assert seen['tenure_events_total{event="node opened"}'] == 1
     assert seen["tenure_database_up"] == 1

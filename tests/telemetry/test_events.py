@@ -89,3 +89,16 @@ def test_a_log_that_cannot_be_written_is_nobodys_end() -> None:
     events = Events(log)
     events.tell(Event.CUT, error=ValueError("x"))
     assert events.count(Event.CUT) == 1
+
+
+def test_a_listener_hears_each_event_and_its_end_is_nobodys() -> None:
+    heard: list[tuple[Event, dict[str, object]]] = []
+
+    def broken(event: Event, fields: object) -> None:
+        raise ValueError(event, fields)
+
+    events = Events()
+    events.listen(broken)
+    events.listen(lambda event, fields: heard.append((event, dict(fields))))
+    events.tell(Event.CUT, attempts=3)
+    assert heard == [(Event.CUT, {"attempts": 3})]

@@ -6,7 +6,8 @@ import pytest
 from docs.generate import DOCS, PAGES
 from tenure.config import Settings
 from tenure.errors import leaves
-from tests.tidy.checkout import ROOT, committed, shown
+from tenure.telemetry.events import Event
+from tests.tidy.checkout import ROOT, SOURCE, committed, python_files, shown
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -25,6 +26,18 @@ def test_every_setting_is_documented_with_a_meaning():
 def test_every_error_code_is_documented():
     page = (DOCS / "reference/errors.md").read_text(encoding="utf-8")
     assert [leaf.code for leaf in leaves() if f"| `{leaf.code}` |" not in page] == []
+
+
+def test_every_event_is_documented_and_told_somewhere():
+    page = (DOCS / "reference/events.md").read_text(encoding="utf-8")
+    source = "\n".join(
+        file.read_text(encoding="utf-8")
+        for file in python_files("src")
+        if file != SOURCE / "telemetry" / "events.py"
+    )
+    assert [event.text for event in Event if f"| `{event.text}` |" not in page] == []
+    told = set(re.findall(r"\bEvent\.([A-Z_]+)\b", source))
+    assert {event.name for event in Event} - told == set()
 
 
 def broken_links(page: Path) -> list[str]:

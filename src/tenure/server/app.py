@@ -6,8 +6,6 @@ once, and logs what nobody foresaw exactly once. `asgi` can be mounted inside of
 application: paths count from the mount point (`root_path`).
 """
 
-import logging
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -28,9 +26,8 @@ from tenure.server.paging import query_error
 from tenure.server.problems import Answer, error_answer, internal_answer
 from tenure.server.requests import HEADER
 from tenure.server.site import Serves, Site
-from tenure.telemetry.logs import REQUEST_ID, logger
-
-log: Final = logger("tenure.server")
+from tenure.telemetry.events import Event
+from tenure.telemetry.logs import REQUEST_ID
 
 MOUNT: Final = "tenure.mount"
 REQUEST: Final = "tenure.request_id"
@@ -189,13 +186,27 @@ class Front:
             await reply.answer(error_answer(_ended_early()))
         except TenureError as error:
             if error.status == 500:
-                await _failed(reply, scope, request_id, error)
+                await self._failed(reply, scope, request_id, error)
             else:
                 await reply.answer(error_answer(error))
         except Exception as error:  # noqa: BLE001 -- the last one who can answer
-            await _failed(reply, scope, request_id, error)
+            await self._failed(reply, scope, request_id, error)
         finally:
             REQUEST_ID.reset(outer)
+
+    async def _failed(
+        self, reply: "_Reply", scope: Scope, request_id: str, error: Exception
+    ) -> None:
+        """Write the one line of what nobody foresaw, and answer if nobody has."""
+        self._site.engine.events.tell(
+            Event.REQUEST_FAILED,
+            error=error,
+            request_id=request_id,
+            method=scope["method"],
+            path=scope["path"],
+        )
+        if not reply.begun:
+            await reply.answer(internal_answer(request_id))
 
     async def _accept(
         self, scope: Scope, headers: Headers, receive: Receive, app_ref: str
@@ -244,22 +255,6 @@ class _Reply:
         start = {"type": "http.response.start", "status": status, "headers": headers}
         await self._send(start)
         await self._send({"type": "http.response.body", "body": answer.body})
-
-
-async def _failed(
-    reply: _Reply, scope: Scope, request_id: str, error: Exception
-) -> None:
-    log.log(
-        logging.ERROR,
-        "request failed",
-        request_id=request_id,
-        method=scope["method"],
-        path=scope["path"],
-        # As text: a renderer that shows local variables would show keys and payloads.
-        exception="".join(traceback.format_exception(error)).rstrip(),
-    )
-    if not reply.begun:
-        await reply.answer(internal_answer(request_id))
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

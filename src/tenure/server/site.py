@@ -14,6 +14,7 @@ from tenure.server.bounds import body_bound
 from tenure.store.backend import Backend
 
 if TYPE_CHECKING:
+    from tenure.telemetry.events import Events
     from tenure.telemetry.metrics import Metrics
 
 
@@ -38,6 +39,11 @@ class Serves(Protocol):
     @property
     def backend(self) -> Backend:
         """The database, once started."""
+        ...
+
+    @property
+    def events(self) -> Events:
+        """Writes log lines and counts them."""
         ...
 
     @property

@@ -146,6 +146,11 @@ class Event(Enum):
         logging.WARNING,
         "A periodic pass over what has passed its time ended early; it comes again.",
     )
+    REQUEST_FAILED = _Spec(
+        "request failed",
+        logging.ERROR,
+        "A request met an error that nobody foresaw: a defect. The caller has its id.",
+    )
     LOG_LEVEL = _Spec(
         "log level changed",
         logging.WARNING,

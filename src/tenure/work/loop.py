@@ -140,6 +140,8 @@ class WorkerLoop:
         """False once `close` was called: nothing more is claimed."""
         self.off: str | None = None
         """Why nothing is claimed although the loop runs; None when it claims."""
+        self.walked: Callable[[float], None] = lambda _seconds: None
+        """Called with how long each claim took, its walk over the lanes included."""
         self.found_closed: Callable[[], None] = lambda: None
         """Called when a claim finds that others have closed this incarnation."""
         self.tick = 0
@@ -266,6 +268,7 @@ class WorkerLoop:
         stamp = _Stamp()
         result, helds, loaded = await self._claim(incarnation, offer, stamp)
         spent = self._clock.monotonic() - started
+        self.walked(spent)
         suspects = [h for h in helds if h.claimed.work.losses >= SUSPECT_LOSSES]
         if not self.open:
             await self._give_back(helds)
