@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import ValidationFailed
+from tenure.outbox import payload as payload_module
 from tenure.outbox.payload import canonical_out, extract_payload, scan_members
 
 EXACT = [
@@ -250,3 +251,40 @@ def test_showing_changes_no_value(value: dict[str, object]):
 
 def test_every_shown_payload_is_read_by_the_wire_decoder():
     assert msgspec.json.decode(canonical_out(b'{"b":1,"a":"x"}')) == {"a": "x", "b": 1}
+
+
+def verbatim(payload: bytes) -> bytes:
+    """Return what the scanner that knows every number's text shows."""
+    value = payload_module._VERBATIM.decode(payload.decode())
+    return msgspec.json.encode(value, order="sorted")
+
+
+_NUMBERS = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,12})?([eE][+-]?[0-9]{1,4})?", fullmatch=True
+)
+_VALUES = st.recursive(
+    _NUMBERS | st.sampled_from(["null", "true", '""', '"\\u00e9-0"', '"1.50"']),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda parts: f"[{' , '.join(parts)}]")
+        | st.lists(inner, max_size=3).map(
+            lambda parts: (
+                "{"
+                + ",".join(f'"{"cba"[at]}" :{v}' for at, v in enumerate(parts))
+                + "}"
+            )
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(_VALUES.map(lambda value: f'{{"z": {value}, "a":{value}}}'.encode()))
+def test_the_quick_way_and_the_exact_way_show_the_same(payload: bytes):
+    assert canonical_out(payload) == verbatim(payload)
+    quick = payload_module._canonical_quick(payload)
+    assert quick in {None, verbatim(payload)}
+
+
+def test_what_msgspec_would_change_goes_the_exact_way():
+    assert payload_module._canonical_quick(b'{"a":-0}') is None
+    assert canonical_out(b'{"a":-0,"b":[-0.0]}') == b'{"a":-0,"b":[-0.0]}'

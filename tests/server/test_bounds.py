@@ -37,6 +37,12 @@ async def test_a_body_comes_together_from_its_parts():
     assert await read_body(scope(), client, 3) == b"abc"
 
 
+async def test_at_the_declared_length_no_further_part_is_asked_for():
+    length = (b"content-length", b"3")
+    client = sending(part(b"ab"), part(b"c"))  # would wait for ever at a third
+    assert await read_body(scope(length), client, 3) == b"abc"
+
+
 async def test_a_body_that_stops_coming_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bounds, "REQUEST_BODY_SECONDS", 0.05)
     with pytest.raises(RequestTooSlow):

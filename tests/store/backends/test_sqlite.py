@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tenure.clock import SettableClock
 from tenure.errors import ConfigInvalid, DatabaseUnavailable
+from tenure.limits import SQLITE_SWITCH_SECONDS
 from tenure.store.backend import BackendSettings, open_backend
 from tenure.store.backends import sqlite as module
 
@@ -32,6 +34,19 @@ def path_of(backend: Backend) -> Path:
 
 def pragma(tx: Tx, name: str) -> object:
     return tx.scalar(f"PRAGMA {name}")
+
+
+async def test_threads_take_shorter_turns_once_a_file_is_open(tmp_path: Path) -> None:
+    before = sys.getswitchinterval()
+    try:
+        for given, kept in ((0.005, SQLITE_SWITCH_SECONDS), (0.000_1, 0.000_1)):
+            sys.setswitchinterval(given)
+            url = f"sqlite:///{tmp_path}/turns.db"
+            backend = await open_backend(url, BackendSettings())
+            await backend.aclose()
+            assert sys.getswitchinterval() == pytest.approx(kept, abs=5e-6)
+    finally:
+        sys.setswitchinterval(before)
 
 
 async def test_every_connection_is_set_up_for_safety(sqlite_backend: Backend) -> None:
