@@ -11,6 +11,7 @@ from tenure.limits import (
     RETENTION_PASS_SECONDS,
     RETENTION_PAUSE_SECONDS,
     RETENTION_SHARE,
+    TASKS_PASS_SECONDS,
 )
 from tenure.outbox.ledger.retaining import STEPS, Keep, Step
 from tenure.store import chores
@@ -101,7 +102,8 @@ def one_step(tx: Tx, name: str, node: NodeId, keep: Keep) -> Step | None:
         return None
     step = STEPS[name](tx, chore.place, keep)
     if step.place is None:
-        chores.rest(tx, chore, RETENTION_PASS_SECONDS)
+        every = TASKS_PASS_SECONDS if name == "tasks" else RETENTION_PASS_SECONDS
+        chores.rest(tx, chore, every)
     else:
         chores.advance(tx, chore, step.place)
     return step

@@ -51,6 +51,16 @@ class ListOf(Out, Generic[T]):
     done: bool
 
 
+class TaskOut(Out):
+    """A background task; `data` says what it is about and how far it got."""
+
+    id: str
+    status: str
+    task: str
+    data: dict[str, str | int]
+    updated_at: datetime
+
+
 class KeptOut(Out):
     """For how many days an application keeps what is over; null = the deployment's."""
 

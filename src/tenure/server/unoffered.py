@@ -54,8 +54,6 @@ ROUTES: Final[tuple[tuple[str, str], ...]] = (
     ("POST", "/api/v1/auth/stream/{stream_id}/expire-all"),
     ("GET", "/api/v1/auth/stream/{stream_id}/sink/{sink_id}/poller/token"),
     ("POST", "/api/v1/auth/stream/{stream_id}/sink/{sink_id}/poller/token/rotate"),
-    ("GET", "/api/v1/background-task"),
-    ("GET", "/api/v1/background-task/{task_id}"),
     ("GET POST", "/api/v1/connector"),
     ("GET PUT PATCH DELETE", "/api/v1/connector/{connector_id}"),
     ("POST", "/api/v1/environment/export"),

@@ -8,7 +8,7 @@ import pytest
 
 from tenure.errors import NotFound
 from tenure.ids import WorkId
-from tenure.limits import CANCEL_BATCH_ROWS
+from tenure.limits import CANCEL_BATCH_ROWS, RETENTION_ROWS
 from tenure.outbox.keyring import KeyRing
 from tenure.outbox.ledger.applications import create_application
 from tenure.outbox.ledger.deleting import (
@@ -17,13 +17,21 @@ from tenure.outbox.ledger.deleting import (
     sweep_deleted_lanes,
 )
 from tenure.outbox.ledger.endpoints import create_endpoint
-from tenure.outbox.model import ApplicationIn, EndpointIn, OutboxSettings
+from tenure.outbox.ledger.purging import (
+    Purged,
+    Task,
+    find_task,
+    list_tasks,
+    purge_next,
+)
+from tenure.outbox.model import ApplicationIn, EndpointIn, OutboxSettings, PageIn
 from tenure.outbox.outbox import Outbox
 from tenure.store import claims
 from tenure.store.backend import Backend
 from tenure.store.tx import Tx
 from tests.outbox.world import (
     ONE,
+    OTHER,
     URL,
     accept,
     count,
@@ -166,3 +174,61 @@ async def test_a_deleted_applications_deliveries_are_looked_at_in_batches(
 
     assert [await batch() for _ in range(4)] == [2, 2, 1, 0]
     assert await count(backend, "work", "state = 'cancelled'") == 5
+
+
+async def test_rows_of_a_deleted_application_say_so_whoever_ends_them(
+    outbox: Outbox, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(outbox, app)
+    for _ in range(3):
+        await accept(outbox, app)
+    await backend.write(
+        lambda tx: tx.run(
+            "UPDATE work SET phase = 'later', due_at = due_at + 60000000"
+            " WHERE id = (SELECT min(id) FROM work)"
+        )
+    )
+    await outbox.delete_application(ONE, app.id)
+    while await outbox.sweep():
+        pass
+    assert await rows(backend, "SELECT DISTINCT state, reason FROM work") == [
+        {"state": "cancelled", "reason": "application deleted"}
+    ]
+
+
+async def test_payloads_of_a_deleted_application_go_by_a_task_with_progress(
+    outbox: Outbox, backend: Backend
+) -> None:
+    app, other = await make_app(outbox, "shop"), await make_app(outbox)
+    await make_endpoint(outbox, app)
+    await asyncio.gather(*(accept(outbox, app) for _ in range(RETENTION_ROWS + 2)))
+    await accept(outbox, other)
+    await outbox.delete_application(ONE, app.id)
+
+    async def step(place: str = "") -> Purged:
+        return await backend.write(lambda tx: purge_next(tx, place))
+
+    async def task() -> Task:
+        found = await backend.read(lambda tx: list_tasks(tx, ONE, PageIn()))
+        [only] = found.data
+        assert await backend.read(lambda tx: find_task(tx, ONE, only.id)) == only
+        return only
+
+    waits = await step()
+    assert waits == Purged(count=0, place=(await task()).id), "open work first"
+    while await outbox.sweep():
+        pass
+    assert await step() == Purged(count=RETENTION_ROWS, place="")
+    assert ((await task()).done, (await task()).finished_at) == (RETENTION_ROWS, None)
+    assert (await step()).count == 2
+    ended = await task()
+    assert ended.finished_at is not None
+    assert ended.done == RETENTION_ROWS + 2
+    assert await step() == Purged(count=0, place=None)
+    assert await count(backend, "payload", "body IS NOT NULL") == 1
+    assert await count(backend, "message") == RETENTION_ROWS + 3, "history stays"
+    again = await make_app(outbox, "shop")
+    assert again.id != app.id, "a uid may be used again, an id never"
+    with pytest.raises(NotFound):
+        await backend.read(lambda tx: find_task(tx, OTHER, ended.id))

@@ -340,4 +340,4 @@ async def test_a_message_under_resend_is_passed_over_and_one_that_went_is_not_fo
 
 
 def test_every_chore_of_retention_has_a_step():
-    assert list(STEPS) == ["messages", "responses", "nodes"]
+    assert list(STEPS) == ["messages", "responses", "nodes", "tasks"]

@@ -23,6 +23,7 @@ from tenure.outbox.ledger.applications import (
     mark_application_deleted,
 )
 from tenure.outbox.ledger.endpoints import lock_endpoint
+from tenure.outbox.ledger.purging import plan_purge
 from tenure.store import claims, lanes
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _T: Final = tables.endpoint
 DELETED: Final = "endpoint deleted"
+APPLICATION_DELETED: Final = "application deleted"
 CLEARED: Final = "~"
 """Stands behind every message id: all deliveries were looked at."""
 
@@ -42,7 +44,7 @@ def delete_endpoint(tx: Tx, tenant: TenantId, app_ref: str, ref: str) -> None:
     """
     app = find_application(tx, tenant, app_ref)
     stored = lock_endpoint(tx, tenant, app.id, ref)
-    _delete_lane(tx, stored.lane, DELETED)
+    _delete_lane(tx, stored.lane, DELETED, CANCEL_BATCH_ROWS)
     tx.run(_marked_deleted(tx.now).where(_T.c.id == stored.id))
     bump_config(tx, app.id)
     _clear(tx, stored.id, "", CANCEL_BATCH_ROWS)
@@ -51,14 +53,17 @@ def delete_endpoint(tx: Tx, tenant: TenantId, app_ref: str, ref: str) -> None:
 def delete_application(tx: Tx, tenant: TenantId, app_ref: str) -> None:
     """Delete an application with all its endpoints, as `delete_endpoint` does.
 
-    Payloads and history go by their retention. Raises NotFound.
+    A background task empties its payloads; history goes by its retention. Raises
+    NotFound.
     """
     app = find_application(tx, tenant, app_ref)
     live = (_T.c.app == app.id, _T.c.deleted_at.is_(None))
-    for lane in tx.execute(sa.select(_T.c.lane).where(*live).order_by(_T.c.lane)):
-        _delete_lane(tx, lane[0], "application deleted")
+    left = CANCEL_BATCH_ROWS  # of all lanes together: one transaction stays small
+    for lane in tx.all(sa.select(_T.c.lane).where(*live).order_by(_T.c.lane)):
+        left -= _delete_lane(tx, lane[0], APPLICATION_DELETED, left)
     if not mark_application_deleted(tx, app):
         raise NotFound(f"application {app_ref[:100]!r} was not found")
+    plan_purge(tx, tenant, app.id)
     # One that was created between the two statements; its lane is found by the sweep.
     tx.run(_marked_deleted(tx.now).where(*live))
 
@@ -77,11 +82,15 @@ def sweep_deleted_lanes(tx: Tx, limit: int = CANCEL_BATCH_ROWS) -> int:
         {"reason": DELETED},
     )
     found = tx.all(
-        "SELECT w.id FROM lane l JOIN work w ON w.lane = l.id AND w.phase = 'due'"
-        " WHERE l.state = 'deleted' AND l.kind = 'delivery' LIMIT :limit",
+        "SELECT w.id, l.reason FROM lane l JOIN work w ON w.lane = l.id"
+        " AND w.phase = 'due' WHERE l.state = 'deleted' AND l.kind = 'delivery'"
+        " LIMIT :limit",
         {"limit": limit},
     )
-    return len(claims.cancel(tx, [WorkId(row.id) for row in found], DELETED))
+    by_reason: dict[str, list[WorkId]] = {}
+    for row in found:
+        by_reason.setdefault(row.reason or DELETED, []).append(WorkId(row.id))
+    return sum(len(claims.cancel(tx, ids, reason)) for reason, ids in by_reason.items())
 
 
 def clear_deleted(tx: Tx, limit: int = CANCEL_BATCH_ROWS) -> int:
@@ -113,15 +122,21 @@ def _clear(tx: Tx, endpoint: str, place: str, limit: int) -> int:
         " WHERE w.state IN ('ready', 'parked')",
         params,
     )
-    claims.cancel(tx, [WorkId(row.id) for row in still], DELETED)
+    reason = tx.scalar(
+        "SELECT l.reason FROM endpoint e JOIN lane l ON l.id = e.lane"
+        " WHERE e.id = :endpoint",
+        {"endpoint": endpoint},
+    )
+    claims.cancel(tx, [WorkId(row.id) for row in still], reason or DELETED)
     reached = seen[-1].message if len(seen) == limit else CLEARED
     tx.run(sa.update(_T).where(_T.c.id == endpoint).values(cleared_to=reached))
     return len(seen)
 
 
-def _delete_lane(tx: Tx, lane: int, reason: str) -> None:
+def _delete_lane(tx: Tx, lane: int, reason: str, limit: int) -> int:
+    """Close a lane and end up to `limit` rows of it; return how many."""
     lanes.change_lane(tx, LaneId(lane), state="deleted", reason=reason)
-    claims.cancel_lane(tx, LaneId(lane), reason, CANCEL_BATCH_ROWS)
+    return claims.cancel_lane(tx, LaneId(lane), reason, limit) if limit > 0 else 0
 
 
 def _marked_deleted(now: int) -> sa.Update:

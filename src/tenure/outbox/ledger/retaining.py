@@ -27,6 +27,7 @@ from tenure.limits import (
     RETENTION_MESSAGES,
     RETENTION_ROWS,
 )
+from tenure.outbox.ledger.purging import purge_next, remove_tasks
 from tenure.store import claims
 
 if TYPE_CHECKING:
@@ -257,9 +258,18 @@ def remove_nodes(tx: Tx, place: str, keep: Keep) -> Step:
     return Step(removed=gone, place=None)
 
 
+def purge_tasks(tx: Tx, place: str, keep: Keep) -> Step:
+    """Go on with background tasks; forget those that ended when history does."""
+    if not place:
+        remove_tasks(tx, tx.now - keep.history_us)
+    done = purge_next(tx, place)
+    return Step(removed=done.count, place=done.place)
+
+
 STEPS: Final[dict[str, Stepping]] = {
     "messages": remove_messages,
     "responses": empty_responses,
     "nodes": remove_nodes,
+    "tasks": purge_tasks,
 }
 """Every chore of retention by its name."""

@@ -14,6 +14,7 @@ from tenure.server.api import (
     keys,
     messages,
     nodes,
+    tasks,
 )
 
 __all__ = ["routers"]
@@ -35,5 +36,6 @@ def routers() -> tuple[APIRouter, ...]:
         eventtypes.router(),
         keys.router(),
         nodes.router(),
+        tasks.router(),
         doctor.router(),
     )
