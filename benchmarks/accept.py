@@ -99,7 +99,7 @@ async def _drive(
         port,
         (post(port, path, body, f"Authorization: Bearer {KEY}"),),
         callers=given.pick(tiny=8, quick=CALLERS, full=CALLERS),
-        seconds=given.pick(tiny=0.1, quick=2.0, full=8.0),
+        seconds=given.pick(tiny=0.1, quick=1.5, full=8.0),
     )
     if loaded.refused:
         raise RuntimeError(f"{loaded.refused} of {loaded.count} were refused at {path}")

@@ -129,7 +129,7 @@ async def _capacity(given: Run, parts: Parts) -> float:
 
 
 async def _p99(given: Run, parts: Parts, rate: float, *, slow: bool) -> float:
-    seconds = given.pick(tiny=1.0, quick=8.0, full=45.0)
+    seconds = given.pick(tiny=1.0, quick=6.0, full=45.0)
     async with _open(given, parts) as (port, requests):
         turn = tuple(requests if slow else requests[:-1])
         sent, _ = await parts.callers.call(

@@ -37,7 +37,7 @@ async def run(given: Run) -> Result:
 async def _one(
     given: Run, dialect: Dialect, name: str, settings: dict[str, str]
 ) -> list[Figure]:
-    count = given.pick(tiny=5, quick=150, full=1_000)
+    count = given.pick(tiny=5, quick=120, full=1_000)
     floors: list[float] = []
     asked: list[float] = []
     async with _ready(given, dialect, settings) as (asker, sink, ports, path):

@@ -30,7 +30,7 @@ BODY: Final = b'{"eventType":"order.paid","payload":{"t":"%b"}}' % STAMP
 
 async def run(given: Run) -> Result:
     """Measure PostgreSQL; SQLite has one writer and no such thing."""
-    seconds = given.pick(tiny=1.5, quick=20.0, full=180.0)
+    seconds = given.pick(tiny=1.5, quick=15.0, full=180.0)
     result = Result()
     result.figures.append(await _paced(given, seconds))
     result.figures += await _at_full_speed(given, seconds)
