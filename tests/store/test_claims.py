@@ -16,14 +16,15 @@ import pytest
 from sqlalchemy import event
 
 from tenure.ids import LaneId
-from tenure.store import claims
+from tenure.store import claims, schema
 from tenure.store.claims import Claimed, SweepRule, Walker
 from tenure.store.claims.sweeping import candidates
 from tenure.store.tx import Tx
-from tests.store.yard import SECOND, Yard, answer
+from tests.store.yard import DEADLINE_US, SECOND, TENANT, Yard, answer
 
 WANT = 50
 DAY = 86_400 * SECOND
+FAR_LANES = 5_000
 
 
 class Undone(Exception):
@@ -79,6 +80,21 @@ async def other_load(yard: Yard) -> None:
     far = (await yard.group()) << 24
 
     def fill(tx: Tx) -> None:
+        tx.insert(
+            schema.lane,
+            [
+                {
+                    "id": far + number,
+                    "kind": "test",
+                    "tenant": TENANT,
+                    "subject": "ep_1",
+                    "needs": "test",
+                    "deadline_us": DEADLINE_US,
+                    "created_at": tx.now,
+                }
+                for number in range(1, FAR_LANES + 1)
+            ],
+        )
         load(
             tx,
             "settled",
@@ -89,7 +105,7 @@ async def other_load(yard: Yard) -> None:
             due_in=None,
         )
         load(tx, "paused", 20_000, lane=str(paused))
-        load(tx, "future", 5_000, lane=f"{far} + i", phase="later", due_in=DAY)
+        load(tx, "future", FAR_LANES, lane=f"{far} + i", phase="later", due_in=DAY)
         load(
             tx,
             "delayed",
