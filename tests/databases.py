@@ -104,7 +104,7 @@ def postgres_binaries(version: str) -> Path:
     return folder
 
 
-def _owner() -> str | None:
+def owner_of_servers() -> str | None:
     """Who runs a server: ourselves, unless we are root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return None
@@ -114,7 +114,7 @@ def _owner() -> str | None:
     pytest.fail("running as root, and no unprivileged user to run PostgreSQL as")
 
 
-def _reachable_binaries(binaries: Path, home: Path, owner: str | None) -> Path:
+def reachable_binaries(binaries: Path, home: Path, owner: str | None) -> Path:
     """Copy the programs into `home` when their owner cannot reach them."""
     asked = subprocess.run(
         [binaries / "postgres", "--version"],
@@ -142,14 +142,14 @@ def running_postgres(
     version: str = DEFAULT_VERSION, *, fsync: bool = False
 ) -> Generator[PostgresServer]:
     """Run a server in a new folder under the system's temporary one, then remove it."""
-    owner = _owner()
+    owner = owner_of_servers()
     binaries = postgres_binaries(version)
     home = Path(tempfile.mkdtemp(prefix="tenure-pg-"))
     home.chmod(0o755)
     try:
         if owner is not None:
             shutil.chown(home, owner)
-        binaries = _reachable_binaries(binaries, home, owner)
+        binaries = reachable_binaries(binaries, home, owner)
         data, log, port = home / "data", home / "log", _free_port()
 
         def program(name: str, *arguments: str) -> None:

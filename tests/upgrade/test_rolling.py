@@ -21,6 +21,7 @@ from tenure.store.backend import open_backend
 from tenure.store.nodes import NodeRow, list_nodes
 from tenure.store.revisions import revision_of
 from tenure.testing.receivers import Receiving, receiving
+from tests.cli import rig
 from tests.cli.rig import Served, run, serving
 from tests.invariants import faults
 from tests.upgrade.release import source_before
@@ -110,6 +111,12 @@ async def migrated_by_post(url: str) -> list[str]:
         await backend.aclose()
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give three processes that start beside each other the time that takes."""
+    monkeypatch.setattr(rig, "PATIENCE", 180.0)
+
+
 @pytest.fixture
 def post_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process know one revision more, which takes something away."""
@@ -127,7 +134,7 @@ def post_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("post_revision")
 def test_both_releases_share_the_work_and_the_old_one_comes_back(
     empty_url: str, tmp_path: Path, receiver: Receiving
@@ -145,7 +152,7 @@ def test_both_releases_share_the_work_and_the_old_one_comes_back(
         post(before, "app", {"name": "Shop", "uid": "shop"})
         post(before, "app/shop/endpoint", {"url": receiver.url})
         sent += send(before)
-        receiver.wait(len(sent), seconds=60)
+        receiver.wait(len(sent), seconds=120)
         revision, old_node = asyncio.run(looked_before(empty_url))
         assert revision == revisions_module.KNOWN[-3], "made by the old release"
         with serving(tmp_path, **shared) as after:
@@ -153,7 +160,7 @@ def test_both_releases_share_the_work_and_the_old_one_comes_back(
             assert revision == newest, "migrated while the old node worked"
             assert [node.revision for node in found] == [None, newest]
             sent += send(after) + send(before)
-            receiver.wait(len(sent), seconds=60)
+            receiver.wait(len(sent), seconds=120)
             with pytest.raises(NodesBehind, match=old_node):
                 asyncio.run(migrated_by_post(empty_url))
             stop(before)
@@ -161,7 +168,7 @@ def test_both_releases_share_the_work_and_the_old_one_comes_back(
                 sent += send(again) + send(after)
                 stop(after)
                 sent += send(again)
-                receiver.wait(len(sent), seconds=60)
+                receiver.wait(len(sent), seconds=120)
                 stop(again)
     requests = Counter(request.message_id for request in receiver.requests)
     assert requests == Counter(sent), "each once: nothing is lost, nothing is doubled"
