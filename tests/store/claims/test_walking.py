@@ -181,6 +181,39 @@ async def test_a_circle_that_found_everything_closed_says_so(yard: Yard):
     assert (result.claimed, result.hit_bound) == ([], False)
 
 
+@pytest.mark.parametrize(
+    ("groups", "steps"),
+    [
+        ({1: 600}, 3),
+        ({1: 300, 2: 300}, 3),
+        (dict.fromkeys(range(1, 41), 10), 4),
+        ({**dict.fromkeys(range(1, 41), 1), 50: 300}, 60),
+    ],
+    ids=["one group", "two groups", "many groups", "one large among many"],
+)
+async def test_a_circle_over_more_closed_lanes_than_a_step_visits_ends(
+    yard: Yard, groups: dict[int, int], steps: int
+):
+    lanes = await fill(yard, groups)
+    await yard.do(lambda tx: tx.run("UPDATE lane SET state = 'paused'"))
+    walker = await yard.walker()
+    for start in (Places(), Places(group=2, lanes={1: lanes[5] + 1})):
+        walker.places = start
+        seen = 0
+        while (await yard.claim_result(walker, 10)).hit_bound:
+            seen += 1
+            assert seen < steps, "it never ends"
+    await yard.do(
+        lambda tx: tx.run(
+            "UPDATE lane SET state = 'open' WHERE id = :id", {"id": lanes[-1]}
+        )
+    )
+    results = [await yard.claim_result(walker, 10)]
+    while results[-1].hit_bound and not results[-1].claimed:
+        results.append(await yard.claim_result(walker, 10))
+    assert [one.work.lane for one in results[-1].claimed] == [lanes[-1]]
+
+
 async def test_places_are_hints_that_any_node_may_lack(yard: Yard):
     lanes = await fill(yard, {1: 5}, rows=2)
     walker = await yard.walker()

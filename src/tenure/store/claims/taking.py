@@ -31,6 +31,7 @@ from tenure.store.claims.rows import as_work, work_columns
 from tenure.store.claims.views import LaneView, is_open, lock_lanes, read_lanes
 from tenure.store.claims.walking import (
     GROUPS_PER_STEP,
+    Circle,
     Places,
     Walked,
     due_groups,
@@ -133,6 +134,7 @@ class Walker:
     node: NodeId
     serves: frozenset[str]
     places: Places = field(default_factory=Places)
+    circle: Circle = field(default_factory=Circle)
 
     def claim(
         self,
@@ -173,8 +175,13 @@ class Walker:
         offered = len(walked.lanes)
         if taken.offered < len(usable):
             offered = walked.lanes.index(usable[taken.offered].id)
-        self.places.passed(walked, offered)
         more = walked.more or offered < len(walked.lanes)
+        if taken.claimed or offered < len(walked.lanes):
+            self.circle.reset()
+        elif more and self.circle.closed(self.places, walked):
+            self.circle.reset()
+            more = False
+        self.places.passed(walked, offered)
         return ClaimResult(
             claimed=taken.claimed,
             hit_bound=more and len(taken.claimed) < want,

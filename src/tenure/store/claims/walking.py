@@ -123,6 +123,52 @@ class Places:
         self.group = walked.group
 
 
+@dataclass(slots=True, kw_only=True)
+class Circle:
+    """Notices when walks that gave nothing have been around all due lanes once.
+
+    Without it, lanes that are closed with more backlog than a step visits would keep a
+    node walking for ever. In each group the first fruitless step leaves its place; the
+    group is done when a later one has wrapped around to it, or held all of its lanes.
+    """
+
+    begun: dict[int, int] = field(default_factory=dict[int, int])
+    wrapped: set[int] = field(default_factory=set[int])
+    done: set[int] = field(default_factory=set[int])
+    around: bool = False
+
+    def reset(self) -> None:
+        """Begin anew: a walk was fruitful, so what was passed may have changed."""
+        self.begun.clear()
+        self.wrapped.clear()
+        self.done.clear()
+        self.around = False
+
+    def closed(self, places: Places, walked: Walked) -> bool:
+        """Count a fruitless step, before its places pass; True when it was the last."""
+        by_group: dict[int, list[LaneId]] = {}
+        for lane in walked.lanes:
+            by_group.setdefault(lane >> LANE_GROUP_BITS, []).append(lane)
+        fresh = by_group.keys() - self.begun.keys()
+        if len(self.begun) + len(fresh) > WALK_PLACES_MAX:
+            self.reset()
+        for group, lanes in by_group.items():
+            self._pass(
+                group, places.low(group), lanes, whole=walked.ends[group] is None
+            )
+        self.around = self.around or walked.group == 0
+        return self.around and not fresh and self.done >= self.begun.keys()
+
+    def _pass(self, group: int, low: int, lanes: list[LaneId], *, whole: bool) -> None:
+        begun = self.begun.setdefault(group, low)
+        behind = [lane for lane in lanes if lane < low]  # the walk has turned around
+        if behind:
+            self.wrapped.add(group)
+        reached = (behind or lanes)[-1] + 1
+        if whole or (group in self.wrapped and reached >= begun):
+            self.done.add(group)
+
+
 def walk(
     tx: Tx,
     places: Places,
