@@ -187,7 +187,7 @@ async def test_a_circle_that_found_everything_closed_says_so(yard: Yard):
         ({1: 600}, 3),
         ({1: 300, 2: 300}, 3),
         (dict.fromkeys(range(1, 41), 10), 4),
-        ({**dict.fromkeys(range(1, 41), 1), 50: 300}, 60),
+        ({**dict.fromkeys(range(1, 41), 1), 50: 300}, 100),
     ],
     ids=["one group", "two groups", "many groups", "one large among many"],
 )
