@@ -9,7 +9,7 @@ sent meanwhile: what is measured is the acceptance.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from benchmarks.databases import SHOWN, Dialect
@@ -70,7 +70,7 @@ async def _one(given: Run, dialect: Dialect) -> Result:
         result.figures.append(await _shared(dialect, group, alone))
         if given.profile:
             await group.call("start_profile")
-            await _drive(given, callers, *routes[group], BODIES["small"])
+            await _drive(given, callers, group, *routes[group], BODIES["small"])
             title = f"T1 accept, {SHOWN[dialect]}: the event loop's thread"
             result.tables[title] = await group.call("stop_profile")
     return result
@@ -83,17 +83,19 @@ async def _round(
     body: bytes,
     rates: Rates,
 ) -> None:
-    (port, path), (other_port, other_path) = routes.values()
-    rates.noop.append(await _drive(given, callers, port, "/noop", body))
+    group, alone = routes
+    port, path = routes[group]
+    rates.noop.append(await _drive(given, callers, group, port, "/noop", body))
     await given.databases.settle()
-    rates.accept.append(await _drive(given, callers, port, path, body))
+    rates.accept.append(await _drive(given, callers, group, port, path, body))
     await given.databases.settle()
-    rates.alone.append(await _drive(given, callers, other_port, other_path, body))
+    rates.alone.append(await _drive(given, callers, alone, *routes[alone], body))
 
 
 async def _drive(
-    given: Run, callers: Child, port: int, path: str, body: bytes
+    given: Run, callers: Child, node: Child, port: int, path: str, body: bytes
 ) -> Loaded:
+    before: float = await node.call("cpu")
     loaded: Loaded = await callers.call(
         "drive",
         port,
@@ -103,7 +105,8 @@ async def _drive(
     )
     if loaded.refused:
         raise RuntimeError(f"{loaded.refused} of {loaded.count} were refused at {path}")
-    return loaded
+    used: float = await node.call("cpu") - before
+    return replace(loaded, cpu_us=used * 1e6 / loaded.count)
 
 
 def _figures(where: str, rates: Rates) -> list[Figure]:
@@ -112,6 +115,7 @@ def _figures(where: str, rates: Rates) -> list[Figure]:
         for rounds in (rates.noop, rates.accept, rates.alone)
     )
     share, times = ratio_of(accept, noop), ratio_of(accept, alone)
+    cpu = [median(r.cpu_us for r in each) for each in (rates.accept, rates.noop)]
     late = ", ".join(
         f"{name} {ms(median(getattr(each, name) for each in rates.accept))}"
         for name in ("p50", "p99")
@@ -120,7 +124,8 @@ def _figures(where: str, rates: Rates) -> list[Figure]:
         Figure(
             mark="T1",
             what=f"accept / no-op route, {where}",
-            measured=f"{share:.2f}: {spread(accept)}/s of {spread(noop)}/s; {late}",
+            measured=f"{share:.2f}: {spread(accept)}/s of {spread(noop)}/s; {late};"
+            f" server's CPU {cpu[0]:.0f} µs of {cpu[1]:.0f} µs",
             ratio=share,
             at_least=0.5,
         ),

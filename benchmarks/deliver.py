@@ -48,6 +48,10 @@ class Parts:
 class Rounds:
     """Per second, one value for each round."""
 
+    bare_cpu: list[float] = field(default_factory=list[float])
+    """µs of the loop's processor time for each request."""
+    cpu: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """µs of the node's processor time for each delivery."""
     bare: list[float] = field(default_factory=list[float])
     client: list[float] = field(default_factory=list[float])
     deliver: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -72,11 +76,17 @@ async def _one(given: Run, dialect: Dialect, parts: Parts) -> Result:
     rounds, result = Rounds(), Result()
     for _ in range(given.rounds):
         for name, rates in (("bare", rounds.bare), ("ours", rounds.client)):
-            rates.append((await parts.clients.call(name, parts.port, requests))[0])
+            rate, cpu = await parts.clients.call(name, parts.port, requests)
+            rates.append(rate)
+            if rates is rounds.bare:
+                rounds.bare_cpu.append(cpu)
         for name, settings in given.variants().items():
             async with _restored(given, full, parts, settings):
+                used: float = await parts.node.call("cpu")
                 rate = await _drained(given, parts, count)
                 rounds.deliver.setdefault(name, []).append(rate)
+                used = await parts.node.call("cpu") - used
+                rounds.cpu.setdefault(name, []).append(used * 1e6 / count)
             async with _restored(given, empty, parts, settings) as apps:
                 rate = await _through(given, parts, apps, count)
                 rounds.through.setdefault(name, []).append(rate)
@@ -155,7 +165,9 @@ def _figures(dialect: Dialect, rounds: Rounds) -> list[Figure]:
                 mark="T2",
                 what=f"deliver / bare loop, {where}{name}",
                 measured=f"{share:.2f}: {spread(rates)}/s"
-                f" ({ratio_of(rates, rounds.client):.2f} of Tenure's client)",
+                f" ({ratio_of(rates, rounds.client):.2f} of Tenure's client);"
+                f" CPU {median(rounds.cpu[name]):.0f} µs each beside"
+                f" {median(rounds.bare_cpu):.0f} µs",
                 ratio=share,
                 at_least=0.35,
             ),

@@ -30,6 +30,8 @@ class Loaded:
     p99: float
     count: int
     refused: int
+    cpu_us: float = 0.0
+    """Of the server's processor time for each request, where somebody asked it."""
 
 
 class Callers(Actor):

@@ -13,6 +13,7 @@ import cProfile
 import importlib
 import os
 import pstats
+import resource
 import subprocess
 import sys
 import time
@@ -41,6 +42,11 @@ class Actor:
 
     async def aclose(self) -> None:
         """End what was begun."""
+
+    async def cpu(self) -> float:
+        """Return the processor seconds that this process has used, all threads."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return used.ru_utime + used.ru_stime
 
     async def start_profile(self) -> None:
         """Begin to profile the event loop's thread, by its own processor time."""
