@@ -136,8 +136,8 @@ GUARDS: Final = (
         edits=(
             (
                 "outbox/http/client.py",
-                "            connection.abort()\n        return response\n",
-                "            connection.abort()\n"
+                "            connection.close()\n        return response\n",
+                "            connection.close()\n"
                 + FOLLOW
                 + "        return response\n",
             ),
