@@ -15,7 +15,7 @@ from tenure.outbox.keyring import new_key
 from tests.crash.fleet import Fleet, fleet
 from tests.crash.restarts import attempts_of, count, wait_settled
 from tests.crash.sink import Sink
-from tests.crash.test_stress import (
+from tests.crash.stressed import (
     SETTINGS,
     SLOTS,
     endpoints,

@@ -24,7 +24,7 @@ from tenure.store.nodes import NodeRow
 from tests.crash.fleet import Fleet, fleet
 from tests.crash.restarts import attempts_of, wait_settled
 from tests.crash.sink import Sink
-from tests.crash.test_stress import (
+from tests.crash.stressed import (
     PATIENCE,
     SETTINGS,
     SLOTS,

@@ -6,7 +6,6 @@ Real processes under traffic, every kernel duration divided by ten.
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 from pathlib import Path
 
@@ -14,76 +13,27 @@ import asyncpg
 import pytest
 
 from tenure.clock import SystemClock
-from tenure.ids import NodeId
 from tenure.store.backend import open_backend
-from tenure.store.nodes import NodeRow, list_nodes
 from tests.crash.fleet import Fleet, fleet
 from tests.crash.restarts import attempts_of, count, wait_settled
 from tests.crash.sink import Sink
+from tests.crash.stressed import (
+    FACTOR,
+    PATIENCE,
+    SETTINGS,
+    SLOTS,
+    endpoints,
+    lines,
+    nodes_of,
+    until_holding,
+    until_nodes,
+)
 from tests.crash.test_outage import Stoppable, postgres
 from tests.databases import asyncpg_dsn
 
 __all__ = ["postgres"]
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
-
-FACTOR = 10
-SLOTS = 24
-"""Few, so that one node cannot take everything."""
-SETTINGS = {"TENURE_TEST_TIME_FACTOR": str(FACTOR), "TENURE_SLOTS": str(SLOTS)}
-PATIENCE = 90.0
-
-
-async def endpoints(running: Fleet, sink: Sink, number: int) -> str:
-    """Make an application with so many endpoints; return its id."""
-    app: str = (await running.api("POST", "/app", json={"name": "stress"}))["id"]
-    for at in range(number):
-        given = {"url": f"{sink.url}/{at}", "tenure": {"timeoutSeconds": 60}}
-        await running.api("POST", f"/app/{app}/endpoint", json=given)
-    return app
-
-
-async def nodes_of(database: str) -> list[NodeRow]:
-    """Every incarnation that there was."""
-    backend = await open_backend(database)
-    try:
-        return await backend.read(lambda tx: list_nodes(tx, closed=True))
-    finally:
-        await backend.aclose()
-
-
-async def until_nodes(database: str, states: list[str]) -> list[NodeRow]:
-    """Wait until the incarnations, by id, are in these states."""
-    backend = await open_backend(database)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                rows = await backend.read(lambda tx: list_nodes(tx, closed=True))
-                if [row.state for row in rows] == states:
-                    return rows
-                await asyncio.sleep(0.05)
-    finally:
-        await backend.aclose()
-
-
-async def until_holding(database: str, node: NodeId, claims: int) -> int:
-    """Wait until a node holds so many claims at least; return how many."""
-    backend = await open_backend(database)
-    held = "SELECT count(*) FROM work WHERE state = 'claimed' AND claimed_by = :node"
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                found = await backend.read(lambda tx: tx.scalar(held, {"node": node}))
-                if found >= claims:
-                    return found
-                await asyncio.sleep(0.01)
-    finally:
-        await backend.aclose()
-
-
-def lines(running: Fleet, text: str) -> list[int]:
-    """How many lines of each node's log say this."""
-    return [len(re.findall(text, node.log.read_text())) for node in running.nodes]
 
 
 async def test_case_18_a_stopped_process_starts_nothing_old_when_it_goes_on(
