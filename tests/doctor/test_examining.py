@@ -1,23 +1,34 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tenure.clock import Clock, SettableClock
-from tenure.doctor import CHECKS, About, Grade, Report, examine, examine_snapshot
-from tenure.doctor.model import Check
+from tenure.doctor import (
+    CHECKS,
+    About,
+    Grade,
+    Report,
+    examine,
+    examine_snapshot,
+    healing,
+)
+from tenure.doctor.model import Check, Suspect
+from tenure.kernel.states import State
 from tenure.limits import DOCTOR_SHOWN_MAX
 from tenure.outbox.keyring import KeyRing, new_key
 from tenure.store.backend import Backend
 from tenure.store.tx import Tx
+from tenure.work.filelock import FileLock
 from tests.doctor.yard import BREAKS, Full, fill
 from tests.outbox.world import run
 from tests.store.yard import OK, Yard, answer, retry
 
 PLAIN = About()
-ELSEWHERE = {"deployment.identity", "deployment.ring", "endpoint.secrets"}
+ELSEWHERE = {"node.lock", "deployment.identity", "deployment.ring", "endpoint.secrets"}
 """Checks of what lies outside of the database; tested beside them."""
 SERVERS = {"database.pinned"}
 """Checks that one of the databases has no use for."""
@@ -169,6 +180,35 @@ async def test_a_ring_that_does_not_open_the_secrets_is_found(backend: Backend):
     right = About(ring=full.ring, ring_fault="no ring")
     report = await examined(backend, right)
     assert [f.code for f in report.faults] == ["deployment.ring"]
+
+
+async def test_a_node_whose_lock_is_free_is_closed_and_what_it_held_goes_on(
+    backend: Backend, tmp_path: Path
+):
+    full = await fill(backend)
+    lock = await asyncio.to_thread(FileLock.take, tmp_path / "node.lock")
+    assert lock is not None
+    await run(
+        backend, "UPDATE node SET host = 'here', lock_path = :p", p=str(lock.path)
+    )
+    here = About(host="here")
+    assert await asyncio.to_thread(_locks, backend, here) == []
+    await asyncio.to_thread(lock.release, keep_file=True)
+    assert await asyncio.to_thread(_locks, backend, here) == [str(full.node)]
+
+    def heal(tx: Tx) -> None:
+        healing.close_dead(tx, [Suspect(key=(full.node,), what="")], here)
+
+    await asyncio.to_thread(backend.write_blocking, heal)
+    assert await asyncio.to_thread(_locks, backend, here) == []
+    rows = await backend.read(lambda tx: tx.all("SELECT closed_why FROM node"))
+    assert [row[0] for row in rows] == ["its lock was free"]
+    assert (await Yard(backend).row(full.held)).state is State.READY
+
+
+def _locks(backend: Backend, about: About) -> list[str]:
+    report = backend.read_blocking(lambda tx: examine_snapshot(tx, about))
+    return [f.where[0] for f in report.findings if f.code == "node.lock"]
 
 
 async def test_findings_that_wait_for_an_operator_break_nothing(backend: Backend):

@@ -114,6 +114,7 @@ async def _about(settings: Settings, backend: Backend) -> About:
     from tenure.doctor import About
     from tenure.engine import SENDING_OFF, key_ring
     from tenure.limits import Durations
+    from tenure.work.filelock import host_name
 
     ring, fault = None, None
     try:
@@ -123,6 +124,7 @@ async def _about(settings: Settings, backend: Backend) -> About:
     except ConfigInvalid:
         pass  # no ring was given: secrets are not looked at
     return About(
+        host=host_name(),
         durations=Durations.from_environment(),
         ring=ring,
         ring_fault=fault,

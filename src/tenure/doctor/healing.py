@@ -7,22 +7,31 @@ mended or changed meanwhile is left alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tenure.ids import LaneId, WorkId
+from tenure.ids import LaneId, NodeId, WorkId
 from tenure.limits import (
     SHORT_DEADLINE_SECONDS,
     STALL_GRACE_SECONDS,
     SUSPECT_BACKOFF_SECONDS,
 )
-from tenure.store import claims
+from tenure.store import claims, nodes
 from tenure.store.claims import mending
+from tenure.work.filelock import LockState, probe
 
 if TYPE_CHECKING:
     from tenure.doctor.model import About, Suspect
     from tenure.store.tx import Tx
 
-__all__ = ["lose_claims", "mend_lines", "promote", "sweep_rule", "wake_stranded"]
+__all__ = [
+    "close_dead",
+    "lose_claims",
+    "mend_lines",
+    "promote",
+    "sweep_rule",
+    "wake_stranded",
+]
 
 
 def sweep_rule(about: About) -> claims.SweepRule:
@@ -52,6 +61,19 @@ def mend_lines(tx: Tx, suspects: Sequence[Suspect], about: About) -> None:
     mending.mend_lines(
         tx, {(LaneId(suspect.key[0]), suspect.key[1]) for suspect in suspects}
     )
+
+
+def close_dead(tx: Tx, suspects: Sequence[Suspect], about: About) -> None:
+    """Close nodes whose lock is free, and take back what they held."""
+    for suspect in suspects:
+        node = NodeId(suspect.key[0])
+        path = tx.scalar(
+            "SELECT n.lock_path FROM node n WHERE n.id = :id", {"id": node}
+        )
+        if path is None or probe(Path(path)) is not LockState.FREE:
+            continue
+        nodes.close_node(tx, node, claims.CERTAIN)
+    claims.sweep(tx, sweep_rule(about))
 
 
 def promote(tx: Tx, suspects: Sequence[Suspect], about: About) -> None:

@@ -115,7 +115,8 @@ class About:
     """What an examination knows of the deployment beside its database.
 
     Without a `ring` secrets are not opened; without a `deployment` the identity is not
-    compared. `ring_fault` says why there is no ring that opens the database; `off` why
+    compared; without a `host` (`work.filelock.host_name`) no lock file is tried, because
+    that touches the disk on the thread of the examination. `ring_fault` says why there is no ring that opens the database; `off` why
     nothing is sent, None where it is.
     """
 
@@ -124,6 +125,7 @@ class About:
     ring_fault: str | None = None
     deployment: str | None = None
     off: str | None = None
+    host: str | None = None
 
     def scaled_us(self, seconds: float) -> int:
         """Return seconds as this deployment counts them, in microseconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tenure.doctor import healing
@@ -18,6 +19,7 @@ from tenure.limits import (
 )
 from tenure.store.claims import CERTAIN
 from tenure.store.claims.walking import Places, walk
+from tenure.work.filelock import LockState, probe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,6 +111,26 @@ def _stalled(tx: Tx, scope: Scope, about: About) -> list[Suspect]:
     return [
         Suspect(key=(id_,), what=f"the loop of {name} stood still for {us // 10**6} s")
         for id_, name, us in found
+    ]
+
+
+def _locks(tx: Tx, scope: Scope, about: About) -> list[Suspect]:
+    """Open nodes of this host whose lock is free: their process is dead."""
+    del scope
+    if about.host is None:
+        return []
+    found = tx.all(
+        "SELECT n.id, n.name, n.state, n.lock_path FROM node n"
+        " WHERE n.host = :host AND n.lock_path IS NOT NULL AND n.state <> 'closed'",
+        {"host": about.host},
+    )
+    return [
+        Suspect(
+            key=(id_,),
+            what=f"{name} is {state} and its process is gone: {path} is not locked",
+        )
+        for id_, name, state, path in found
+        if probe(Path(path)) is LockState.FREE
     ]
 
 
@@ -206,6 +228,15 @@ CHECKS: Final = (
         todo="start a node, which closes it; or `tenure nodes close NODE`",
         find=_silent,
         grade=Grade.ATTENTION,
+    ),
+    Check(
+        code="node.lock",
+        invariant="an open node's lock file is held by its process",
+        todo="`tenure doctor --heal` closes such a node and takes back what it held, as"
+        " its peers do",
+        find=_locks,
+        grade=Grade.ATTENTION,
+        heal=healing.close_dead,
     ),
     Check(
         code="node.stalled",
