@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.ablation, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 PATIENCE = re.compile(r"^PATIENCE = [0-9.]+$", re.MULTILINE)
 """How long tests wait for a fact: here it does not come, so they wait less."""
+PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "_hypothesis_pytestplugin")
+"""What the tests need; loading whatever is installed takes longer than they do."""
 RED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -63,8 +65,10 @@ def run(
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_PROFILE": "ablation",
         "TENURE_TEST_POSTGRES": server,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:randomly"]
+    loaded = [part for name in PLUGINS for part in ("-p", name)]
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", *loaded]
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", *tests],
         cwd=folder,
