@@ -124,7 +124,7 @@ async def _about(settings: Settings, backend: Backend) -> About:
     except ConfigInvalid:
         pass  # no ring was given: secrets are not looked at
     return About(
-        host=host_name(),
+        host=await asyncio.to_thread(host_name),
         durations=Durations.from_environment(),
         ring=ring,
         ring_fault=fault,
