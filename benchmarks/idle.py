@@ -81,7 +81,8 @@ async def _one(given: Run, dialect: Dialect, count: int) -> Result:
             await node.call("trace")
         await node.call("open", url, settings=dict(given.settings))
         await node.call("load_lanes", count)
-        await asyncio.sleep(1.2)  # the poll after the load, and what a start does once
+        # The poll after the load, and what each new connection asks once.
+        await asyncio.sleep(given.pick(tiny=1.2, quick=4.0, full=10.0))
         await node.call("forget")
         offset = _size(given)
         first = await node.call("tick")
