@@ -41,6 +41,7 @@ from tenure.limits import (
     SECRET_GRACE_SECONDS,
     Durations,
 )
+from tenure.outbox.kept import Kept
 from tenure.outbox.secrets import SecretKind
 
 T = TypeVar("T")
@@ -137,9 +138,7 @@ class OutboxSettings:
 
     `allow_networks` are reachable although they are not public. `retry_seconds` is the
     default schedule; `durations` scales it, and every deadline, in tests.
-    `svix_headers` sends `svix-*` beside `webhook-*` to every endpoint. Payloads are kept
-    for `retention_seconds` from their first due time, answers and history for theirs
-    after the delivery is over.
+    `svix_headers` sends `svix-*` beside `webhook-*` to every endpoint.
     """
 
     payload_max_bytes: int = PAYLOAD_BYTES
@@ -161,24 +160,8 @@ class OutboxSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """For how many days an application keeps what is over; None = the deployment's.
-
-    `history_days` and `response_days` run from the end of the delivery, `payload_days`
-    from the message's first due time.
-    """
-
-    history_days: int | None = None
-    payload_days: int | None = None
-    response_days: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationIn:
-    """An application to create, or to put in the place of an existing one.
-
-    `kept` None leaves what is stored, or the deployment's days for a new one.
-    """
+    """An application to create or put in place; `kept` None leaves what is stored."""
 
     name: str
     uid: str | None = None
