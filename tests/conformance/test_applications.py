@@ -273,6 +273,7 @@ async def test_015_a_bad_key_is_refused_in_one_way(
     assert answer.json() == {
         "code": "authentication_failed",
         "detail": "Invalid token",
+        "requestId": answer.headers["x-request-id"],
     }
     assert answer.headers["www-authenticate"] == "Bearer"
 

@@ -287,7 +287,7 @@ async def test_063_an_unknown_route_raises_the_clients_own_error(
     assert answer.status_code == 404
     assert answer.json()["code"] == "not_found"
     with pytest.raises(HttpError) as caught:
-        await service.svix.background_task.get("qtask_1")
+        await service.svix.connector.list()
     assert (caught.value.status_code, caught.value.code) == (501, "not_offered")
 
 
