@@ -156,7 +156,8 @@ async def test_case_26_a_database_that_cannot_write_is_waited_for_and_said_once(
         assert engine.node == node
         assert engine.events.count(Event.BEAT_FAILED) == int(how == "read-only")
         assert engine.events.count(Event.CLAIM_FAILED) <= 1
-        assert engine.events.count(Event.HOUSEKEEPING_FAILED) <= 1
+        # The outbox's own pass and retention each say it once.
+        assert engine.events.count(Event.HOUSEKEEPING_FAILED) <= 2
         assert engine.events.count(Event.LOOP_FAILED) == 0
 
 

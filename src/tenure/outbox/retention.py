@@ -54,14 +54,18 @@ class Retention:
 
     async def run(self) -> None:
         """Look for due chores now and then, until cancelled."""
+        away = False
         while True:
             await self._clock.sleep(self._every)
             try:
                 await self.turn()
+                away = False
             except RowsLocked:
                 pass  # rows in use; the pass goes on from its place at the next turn
             except Unavailable as error:
-                self._events.tell(Event.HOUSEKEEPING_FAILED, why=str(error))
+                if not away:  # a line for each outage, not one for each turn
+                    self._events.tell(Event.HOUSEKEEPING_FAILED, why=str(error))
+                away = True
             except Exception as error:  # noqa: BLE001 - tried again, never the end
                 self._events.tell(Event.HOUSEKEEPING_FAILED, error=error)
 
