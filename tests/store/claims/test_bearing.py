@@ -88,7 +88,12 @@ async def test_a_lane_that_asks_for_a_claim_bears_nothing(
 async def test_a_row_in_a_line_asleep_or_due_later_is_not_born(yard: Yard):
     lane, node = await yard.lane(), await yard.node()
     later = await yard.now() + 60 * SECOND
-    for rest in ({"order_key": "k"}, {"asleep": True}, {"due_at": later}):
+    cases: list[dict[str, Any]] = [
+        {"order_key": "k"},
+        {"asleep": True},
+        {"due_at": later},
+    ]
+    for rest in cases:
         assert await bear(yard, lane, offer(node), **rest) == []
     found = await yard.do(lambda tx: tx.all("SELECT phase FROM work"))
     phases = {Phase.DUE, Phase.ASLEEP, Phase.LATER}
