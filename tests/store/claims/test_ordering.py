@@ -4,16 +4,19 @@ import asyncio
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import await_only
 
 from tenure.ids import LaneId, WorkId
 from tenure.kernel.commands import Replayed, Waiting
 from tenure.kernel.states import Phase, State
 from tenure.store import claims
+from tenure.store.backend import Backend
 from tenure.store.claims import Walker
 from tenure.store.claims.rows import decide_rows
 from tenure.store.tx import Tx
 from tests.databases import MakeBackend
+from tests.outbox.world import held_transaction
 from tests.store.yard import DEAD, OK, SECOND, Yard, answer, new_work, read_all, retry
 
 
@@ -310,3 +313,42 @@ async def test_a_head_that_waits_for_an_event_is_not_woken_by_who_leaves_the_lin
     assert (row.phase, row.wakes) == (Phase.ASLEEP, 0)
     await yard.do(lambda tx: claims.wake(tx, [ids[0]]))
     assert await run(yard, walker) == [ids[0], ids[2]]
+
+
+async def test_a_row_deleted_by_hand_does_not_stop_those_behind_it(yard: Yard):
+    _, ids, walker = await line(yard, 4)
+    (head,) = await yard.claim(walker)
+    for gone in ids[1:3]:
+        await yard.do(
+            lambda tx, gone=gone: tx.run(
+                "DELETE FROM work WHERE id = :id", {"id": gone}
+            )
+        )
+    await yard.settle(answer(head))
+    assert await run(yard, walker) == [ids[3]]
+    assert await yard.do(lambda tx: tx.scalar("SELECT count(*) FROM order_line")) == 0
+
+
+@pytest.mark.parametrize("passed", [True, False])
+async def test_who_joins_a_line_by_an_old_snapshot_never_waits_behind_what_has_gone(
+    postgres_url: str, postgres_backend: Backend, *, passed: bool
+):
+    yard = Yard(postgres_backend)
+    lane, ids, walker = await line(yard, 1)
+    (head,) = await yard.claim(walker)
+    late = new_work(lane, order_key="k")
+    async with held_transaction(postgres_url) as mine:
+        await mine.run(
+            lambda tx: tx.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        )
+        await mine.run(lambda tx: tx.scalar("SELECT count(*) FROM work"))
+        if passed:
+            await yard.settle(answer(head))
+            with pytest.raises(DBAPIError, match="could not serialize"):
+                await mine.run(lambda tx: claims.submit(tx, [late]))
+        else:  # control: who is in front still is
+            await mine.run(lambda tx: claims.submit(tx, [late]))
+            await mine.commit()
+            await yard.settle(answer(head))
+            assert await run(yard, walker) == [late.id]
+    assert len(ids) == 1

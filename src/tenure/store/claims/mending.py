@@ -41,6 +41,8 @@ def mend_lines(tx: Tx, heads: Iterable[Head]) -> int:
         " AND w.state NOT IN ('succeeded', 'cancelled'))",
         params,
     )
+    if gone:
+        ordering.touch_heads(tx, wanted)
     fronts = dict(ordering.fronts(tx, wanted).values())
     locked = lock(tx, fronts)
     asleep = [row for row in locked.values() if stands_in_line(row)]

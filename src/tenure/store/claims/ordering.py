@@ -119,7 +119,40 @@ def pass_heads(tx: Tx, passed: Sequence[Work]) -> dict[WorkId, int | None]:
     )
     if not gone:
         return {}
-    return dict(fronts(tx, {(lane, key) for lane, key, _ in lines}).values())
+    heads = {(lane, key) for lane, key, _ in lines}
+    touch_heads(tx, heads)
+    return dict(fronts(tx, heads).values())
+
+
+def pass_missing(
+    tx: Tx, heads: Collection[Head], missing: Collection[WorkId]
+) -> dict[WorkId, int | None]:
+    """Remove from locked queues rows that are no more; return who is in front now."""
+    asked, params = tx.rows("b", _HEAD, sorted(heads))
+    given, more = tx.rows("m", {"work": "text"}, [(id_,) for id_ in sorted(missing)])
+    tx.run(
+        f"DELETE FROM order_line WHERE work IN (SELECT m.work FROM {given})"
+        f" AND (lane, order_key) IN (SELECT b.lane, b.order_key FROM {asked})",
+        {**params, **more},
+    )
+    return dict(fronts(tx, heads).values())
+
+
+def touch_heads(tx: Tx, heads: Collection[Head]) -> None:
+    """Write queues that lost a row, so that nobody joins one by an older snapshot.
+
+    A caller's transaction under REPEATABLE READ would still see who was in front, and
+    sleep behind a row that never wakes it. The write makes its own submit fail with a
+    serialization error, which is repeated.
+    """
+    if not heads or tx.dialect == "sqlite":
+        return
+    asked, params = tx.rows("b", _HEAD, sorted(heads))
+    tx.run(
+        "UPDATE order_head h SET next_sequence = h.next_sequence"
+        f" FROM {asked} WHERE h.lane = b.lane AND h.order_key = b.order_key",
+        params,
+    )
 
 
 def woken(front: Work, not_before: int | None, now: int) -> Work:

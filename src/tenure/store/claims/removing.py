@@ -46,9 +46,11 @@ def remove(tx: Tx, ids: Collection[WorkId]) -> int:
         " ON o.lane = w.lane AND o.order_key = w.order_key AND o.sequence = w.sequence"
         " AND o.work = w.id"
     )
-    tx.run(
+    gone = tx.run(
         f"DELETE FROM order_line WHERE (lane, order_key, sequence) IN ({lines})", params
     )
+    if gone:
+        ordering.touch_heads(tx, heads_of(tx, sorted(ids)))
     tx.run(f"DELETE FROM attempt WHERE work IN (SELECT b.id FROM {asked})", params)
     return tx.run(f"DELETE FROM work WHERE id IN (SELECT b.id FROM {asked})", params)
 

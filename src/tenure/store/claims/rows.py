@@ -220,9 +220,16 @@ def write_changes(tx: Tx, decided: Iterable[tuple[Work, Change]]) -> None:
         if change.passes_head and before.order_key is not None
     ]
     woken = ordering.pass_heads(tx, passed)
-    if woken:
-        heads = lock(tx, woken)
-        write(tx, [ordering.woken(heads[id_], at, tx.now) for id_, at in woken.items()])
+    while woken:
+        fronts = lock(tx, woken)
+        write(
+            tx,
+            [ordering.woken(row, woken[id_], tx.now) for id_, row in fronts.items()],
+        )
+        missing = woken.keys() - fronts.keys()
+        # A line whose row somebody deleted by hand must not stop all behind it.
+        lines = {(row.lane, row.order_key or "") for row in passed}
+        woken = ordering.pass_missing(tx, lines, missing) if missing else {}
 
 
 def heads_of(tx: Tx, ids: Sequence[WorkId]) -> set[tuple[LaneId, str]]:
