@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,23 +14,41 @@ from tenure.kernel.states import State
 from tenure.store.claims import Claimed, NewWork, submit
 from tenure.store.tx import Tx
 from tenure.work.births import Offered
-from tenure.work.kinds import Prepared
-from tests.work.rig import PROBE, TENANT, Member, Rig, until
+from tenure.work.kinds import Guard, Prepared, Ran
+from tenure.work.loop import Incarnation
+from tenure.work.pauses import Point
+from tests.work.rig import (
+    PROBE,
+    SUCCESS,
+    TENANT,
+    Held,
+    Member,
+    Probe,
+    Rig,
+    until,
+)
+
+FAR = 4_000_000_000_000_000
+"""An instant (µs) beyond every test."""
 
 
-async def at_ease(rig: Rig, **options: int) -> Member:
-    member = await rig.member(**options)  # pyright: ignore[reportArgumentType]
+async def at_ease(rig: Rig, **options: Any) -> Member:
+    member = await rig.member(**options)
     await until(lambda: member.loop.at_ease, "a claim that found nothing")
     return member
+
+
+def new(lane: LaneId, *subjects: str) -> list[NewWork]:
+    return [
+        NewWork(id=new_work_id(), lane=lane, kind=PROBE, tenant=TENANT, subject=subject)
+        for subject in subjects
+    ]
 
 
 async def commit(
     rig: Rig, lane: LaneId, offered: Offered, *subjects: str
 ) -> tuple[list[Claimed], float, int]:
-    rows = [
-        NewWork(id=new_work_id(), lane=lane, kind=PROBE, tenant=TENANT, subject=subject)
-        for subject in subjects
-    ]
+    rows = new(lane, *subjects)
 
     def insert(tx: Tx) -> tuple[list[Claimed], float, int]:
         at, now_us = SystemClock().monotonic(), tx.now
@@ -84,16 +104,103 @@ async def test_births_take_half_of_the_slots_and_give_them_back(rig: Rig):
 
 
 async def test_nothing_is_offered_while_a_backlog_is_known(rig: Rig):
-    member, lane = await rig.member(slots=8), await rig.lane()
+    member = await at_ease(rig, slots=8)
     gates = [member.kind.hold(f"s{n}") for n in range(16)]
-    await rig.submit(lane, *(f"s{n}" for n in range(16)))
-    await until(lambda: len(member.kind.begun) >= 4)
-    offered = member.loop.births.offer(1)
-    assert offered is None or member.loop.bulkhead.used <= 4 + offered.birth.count
+    for first in range(0, 16, 4):
+        await rig.submit(await rig.lane(), *(f"s{first + n}" for n in range(4)))
+    await until(lambda: len(member.kind.begun) == 8)
+    await until(lambda: not member.loop.at_ease, "a claim that was full")
     for gate in gates:
         gate.opened.set()
     await until(lambda: len(member.kind.begun) == 16)
     await until(lambda: member.loop.at_ease, "the backlog is gone")
+
+
+def noted(member: Member) -> list[Claimed]:
+    """Note what is received while no offer is open."""
+    loop, found = member.loop, list[Claimed]()
+    receive = loop.receive
+
+    def look(
+        incarnation: Incarnation, born: Sequence[Claimed], *rest: Any, **more: Any
+    ) -> None:
+        if loop.claiming_since is None:
+            found.extend(born)
+        receive(incarnation, born, *rest, **more)
+
+    loop.receive = look
+    return found
+
+
+async def test_an_offer_stays_open_until_what_was_born_is_in_the_hand(rig: Rig):
+    # A beat that looked in between would give back what is about to run.
+    member, lane = await at_ease(rig), await rig.lane()
+    in_no_hand = noted(member)
+    offered = member.loop.births.offer(1)
+    assert offered is not None
+    born, at, now_us = await commit(rig, lane, offered, "a")
+    take(member, offered, born, at, now_us)
+    await rig.until_state(born[0].work.id, State.SUCCEEDED)
+    assert in_no_hand == []
+    assert (member.loop.claiming_since, member.loop.bulkhead.used) == (None, 0)
+
+
+async def test_a_suspect_waits_for_what_is_being_born(rig: Rig):
+    kind = Probe()
+    suspect, beside = kind.hold("suspect"), kind.hold("beside")
+    member = await at_ease(rig, kind=kind)
+    offered = member.loop.births.offer(1)
+    assert offered is not None
+    (work,) = await rig.submit(await rig.lane(), "suspect", due_at=FAR)
+    await rig.backend.write(
+        lambda tx: tx.run(
+            "UPDATE work SET losses = 2, phase = 'due' WHERE id = :id", {"id": work}
+        )
+    )
+    rig.wake()
+    await until(lambda: (work, 1) in member.loop.hand, "the suspect's claim")
+    born, at, now_us = await commit(rig, await rig.lane(), offered, "beside")
+    take(member, offered, born, at, now_us)
+    await beside.wait_entered()
+    beside.opened.set()
+    await suspect.wait_entered()
+    suspect.opened.set()
+    await rig.until_state(work, State.SUCCEEDED)
+    await rig.until_state(born[0].work.id, State.SUCCEEDED)
+    assert kind.most_at_once == 1
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+async def test_a_claim_under_way_gives_back_what_births_left_no_room_for(
+    rig: Rig, lanes: int
+):
+    kind, pauses, gate = Probe(), Held(), asyncio.Event()
+
+    async def play(prepared: Prepared, guard: Guard) -> Ran:
+        await gate.wait()
+        return SUCCESS
+
+    kind.default = play
+    member = await at_ease(rig, kind=kind, pauses=pauses, slots=16)
+    claimed = pauses.hold(Point.CLAIMED)
+    busy = [await rig.lane() for _ in range(lanes)]
+    rows = [row for lane in busy for row in new(lane, *"wxyz")]
+    await rig.backend.write(lambda tx: submit(tx, rows))
+    rig.wake()
+    await claimed.wait_entered()
+    mine = busy[0] if lanes == 1 else await rig.lane()
+    offered = member.loop.births.offer(4)
+    assert offered is not None
+    born, at, now_us = await commit(rig, mine, offered, *"abcd")
+    take(member, offered, born, at, now_us)
+    claimed.opened.set()
+    del pauses.gates[Point.CLAIMED]
+    settled = 4 if lanes == 1 else 16
+    await until(lambda: kind.running.total() == settled)
+    await until(lambda: len(member.loop.hand) == settled, "what was given back")
+    gate.set()
+    await until(lambda: len(kind.begun) == 4 * lanes + 4)
+    assert (kind.most[mine], kind.most_at_once) == (4, settled)
 
 
 @pytest.mark.parametrize("why", ["closed", "off", "fenced"])

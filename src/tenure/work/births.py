@@ -96,6 +96,10 @@ class Births:
 
         What is not loaded from memory (None) is read from the database first.
         """
-        self.withdraw(offered)
-        if born:
-            self._loop.receive(offered.incarnation, born, loaded, at=at, now_us=now_us)
+        try:
+            if born:
+                self._loop.receive(
+                    offered.incarnation, born, loaded, at=at, now_us=now_us
+                )
+        finally:  # only now: a beat that finds neither hand nor offer would release
+            self.withdraw(offered)

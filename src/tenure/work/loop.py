@@ -273,7 +273,10 @@ class WorkerLoop:
         if not self.open:
             await self._give_back(helds)
             return 0.0
-        self.at_ease = len(helds) < offer.want and not result.hit_bound and not suspects
+        got = len(result.claimed)
+        self.at_ease = (
+            len(helds) == got < offer.want and not result.hit_bound and not suspects
+        )
         if suspects:
             await self._alone(suspects[0], [h for h in helds if h is not suspects[0]])
             return 0.0
@@ -281,7 +284,7 @@ class WorkerLoop:
             self._start(helds, loaded)
         elif helds:
             self._tasks.start(self._hand_out(helds), name="work.hand_out")
-        if len(helds) >= offer.want or (offer.partial and not helds):
+        if got >= offer.want or (offer.partial and not got):
             return 0.0
         if result.hit_bound:
             return min(rest, spent * (1 / WALK_SHARE - 1))
@@ -325,14 +328,36 @@ class WorkerLoop:
                 self.found_closed()
                 return NOTHING, [], None
             await self._pauses.at(Point.CLAIMED, claimed=result.claimed)
-            helds = [
-                self._hold(claimed, incarnation, stamp) for claimed in result.claimed
-            ]
-            return result, helds, loaded
+            return result, *self._seat(result.claimed, loaded, incarnation, stamp)
         finally:
             self._claiming = None
             if not self.open:
                 self._left.tell()
+
+    def _seat(
+        self,
+        claims: Sequence[Claimed],
+        loaded: Sequence[Loaded] | None,
+        incarnation: Incarnation,
+        stamp: _Stamp,
+    ) -> tuple[list[Held], Sequence[Loaded] | None]:
+        """Hold what was claimed; give back what births have taken the room for."""
+        free = self.bulkhead.free
+        back: list[Held] = []
+        kept: list[Held] = []
+        answers: list[Loaded] = []
+        for at, claimed in enumerate(claims):
+            full = len(kept) >= free or self.bulkhead.full(claimed.work.lane)
+            held = self._hold(claimed, incarnation, stamp)
+            if full:
+                back.append(held)
+                continue
+            kept.append(held)
+            if loaded is not None:
+                answers.append(loaded[at])
+        if back:
+            self._tasks.start(self._give_back(back), name="work.give_back")
+        return kept, None if loaded is None else answers
 
     def receive(
         self,
@@ -476,10 +501,10 @@ class WorkerLoop:
         """
         if others:
             await self._give_back(others)
-        while len(self.hand) > 1 and suspect.running and suspect.fence.allows():
+        while self._company() and suspect.running and suspect.fence.allows():
             self.tick += 1
             await self.wait_for(
-                lambda: len(self.hand) <= 1 or not suspect.running,
+                lambda: not self._company() or not suspect.running,
                 self._durations.poll_max_seconds,
             )
         work, claim = suspect.key
@@ -504,6 +529,10 @@ class WorkerLoop:
                 lambda: suspect.key not in self.hand,
                 min(max(left, BACKOFF_MIN_SECONDS), self._durations.poll_max_seconds),
             )
+
+    def _company(self) -> bool:
+        """Tell whether a claim has others beside it, those being born included."""
+        return len(self.hand) > 1 or self.births.since is not None
 
     async def _mark(
         self, verb: Callable[[Tx, NodeId, WorkId, int], bool], held: Held
