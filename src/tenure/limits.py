@@ -54,6 +54,7 @@ CHORE_LEASE_SECONDS: Final = 60.0  # many times a step; then another node goes o
 CHORE_REST_FACTOR: Final = 4  # a pass that took long comes again after so many times it
 CHORE_REST_MAX_SECONDS: Final = DAY_SECONDS  # the longest such rest
 RETENTION_PASS_SECONDS: Final = 900.0  # between two passes over what may be removed
+PAYLOADS_PASS_SECONDS: Final = 10.0  # bytes past their time are promised to be gone
 TASKS_PASS_SECONDS: Final = 10.0  # people look at a background task's progress
 RETENTION_SHARE: Final = 0.2  # of the time that steps may take while there is something
 RETENTION_PAUSE_SECONDS: Final = 0.05  # between two steps at least: others commit

@@ -52,7 +52,7 @@ async def test_a_payload_goes_at_the_end_of_its_own_retention(world: World) -> N
     assert await body() == b"{}"
     await world.engine.advance_to(world.begin + 5 * DAY)
     assert await body() is None
-    await world.engine.advance(minutes=1)  # the housekeeping has passed by
+    await passes(world)
     held = "body IS NOT NULL"
     assert await count(world.engine.backend, "payload", held) == 1
     await world.engine.advance(days=90)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tenure.errors import Unavailable
 from tenure.limits import (
     HOUSEKEEPING_SECONDS,
+    PAYLOADS_PASS_SECONDS,
     RETENTION_PASS_SECONDS,
     RETENTION_PAUSE_SECONDS,
     RETENTION_SHARE,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from tenure.telemetry.events import Events
 
 __all__ = ["Retention"]
+
+_OFTEN: Final = {"payloads": PAYLOADS_PASS_SECONDS, "tasks": TASKS_PASS_SECONDS}
+"""Seconds between two passes of what comes more often than the rest."""
 
 
 class Retention:
@@ -60,8 +64,6 @@ class Retention:
             try:
                 await self.turn()
                 away = False
-            except RowsLocked:
-                pass  # rows in use; the pass goes on from its place at the next turn
             except Unavailable as error:
                 if not away:  # a line for each outage, not one for each turn
                     self._events.tell(Event.HOUSEKEEPING_FAILED, why=str(error))
@@ -72,15 +74,23 @@ class Retention:
     async def turn(self) -> int:
         """Do every chore that is due and free, each to the end of its pass.
 
-        Returns how many rows went.
+        Returns how many rows went. What fails in one chore never holds up the others.
+        Raises Unavailable while the database is away.
         """
         due = await self._backend.read(partial(chores.due, names=list(STEPS)))
         removed = 0
         for name in due:
-            while (step := await self._paced(name)) is not None:
-                removed += step.removed
-                if step.place is None:
-                    break
+            try:
+                while (step := await self._paced(name)) is not None:
+                    removed += step.removed
+                    if step.place is None:
+                        break
+            except RowsLocked:
+                pass  # rows in use; the pass goes on from its place at the next turn
+            except Unavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - tried again, never the end
+                self._events.tell(Event.HOUSEKEEPING_FAILED, error=error, chore=name)
         return removed
 
     async def _paced(self, name: str) -> Step | None:
@@ -106,8 +116,7 @@ def one_step(tx: Tx, name: str, node: NodeId, keep: Keep) -> Step | None:
         return None
     step = STEPS[name](tx, chore.place, keep)
     if step.place is None:
-        every = TASKS_PASS_SECONDS if name == "tasks" else RETENTION_PASS_SECONDS
-        chores.rest(tx, chore, every)
+        chores.rest(tx, chore, _OFTEN.get(name, RETENTION_PASS_SECONDS))
     else:
         chores.advance(tx, chore, step.place)
     return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -139,14 +140,44 @@ async def test_a_payload_past_its_retention_reads_as_gone_and_goes_once_nothing_
     backend.clock_offset_us = 5 * 86_400 * US + US
     found = await outbox.get_message(ONE, app.id, accepted.message.id)
     assert (found.body, found.expunged) == (None, True)
-    assert await outbox.sweep() == 1
+    expire = partial(expire_payloads, place="", limit=10)
+    assert await backend.write(expire) == (1, None)
     assert await count(backend, "payload", "body IS NULL") == 1
     backend.clock_offset_us = 91 * 86_400 * US
-    assert await backend.write(lambda tx: expire_payloads(tx, 10)) == 0
+    assert await backend.write(expire) == (0, None)
     await run(backend, "UPDATE work SET state = 'dead', phase = NULL, due_at = NULL")
-    assert await backend.write(lambda tx: expire_payloads(tx, 10)) == 1
+    assert await backend.write(expire) == (1, None)
     gone = await outbox.get_message(ONE, app.id, waiting.message.id)
     assert gone.expunged
+
+
+async def test_a_backlog_whose_payloads_are_past_their_time_is_looked_at_once_a_pass(
+    outbox: Outbox, backend: Backend
+) -> None:
+    app = await make_app(outbox)
+    await make_endpoint(outbox, app)
+    for _ in range(5):
+        await accept(outbox, app)
+    backend.clock_offset_us = 91 * 86_400 * US
+    # All of one instant, as messages that were asked for at one time are.
+    await run(
+        backend, "UPDATE payload SET expires_at = (SELECT max(expires_at) FROM payload)"
+    )
+    last = "SELECT max(id) FROM work"
+    await run(
+        backend,
+        f"UPDATE work SET state = 'dead', phase = NULL, due_at = NULL WHERE id = ({last})",
+    )
+    place: str | None = ""
+    steps: list[int] = []
+    while place is not None:
+        emptied, place = await backend.write(
+            partial(expire_payloads, place=place, limit=2)
+        )
+        steps.append(emptied)
+    assert sum(steps) == 1
+    assert len(steps) == 3
+    assert await count(backend, "payload", "body IS NOT NULL") == 4
 
 
 async def test_the_periodic_pass_removes_expired_keys_in_batches(

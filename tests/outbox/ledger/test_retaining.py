@@ -13,12 +13,13 @@ from tenure.ids import MessageId, NodeId, WorkId
 from tenure.limits import RETENTION_APPLICATIONS, RETENTION_MESSAGES
 from tenure.outbox.keyring import KeyRing
 from tenure.outbox.ledger.resending import resend
-from tenure.outbox.ledger.retaining import DAY_US, STEPS, Keep
+from tenure.outbox.ledger.retaining import DAY_US, STEPS, Keep, Step
 from tenure.outbox.model import Application, OutboxSettings
 from tenure.outbox.outbox import Outbox
-from tenure.outbox.retention import one_step
+from tenure.outbox.retention import Retention, one_step
 from tenure.store import claims
 from tenure.store.backend import Backend
+from tenure.telemetry.events import Event, Events
 from tests.invariants import faults
 from tests.outbox.world import (
     ONE,
@@ -340,4 +341,82 @@ async def test_a_message_under_resend_is_passed_over_and_one_that_went_is_not_fo
 
 
 def test_every_chore_of_retention_has_a_step():
-    assert list(STEPS) == ["messages", "responses", "nodes", "tasks"]
+    assert list(STEPS) == [
+        "messages",
+        "responses",
+        "payloads",
+        "nodes",
+        "tasks",
+        "endpoints",
+        "applications",
+    ]
+
+
+async def test_what_was_deleted_goes_once_no_history_refers_to_it(
+    outbox: Outbox, backend: Backend
+) -> None:
+    yard = Yard(backend)
+    node = await yard.node()
+    app, other = await make_app(outbox), await make_app(outbox)
+    gone, kept = await make_endpoint(outbox, app), await make_endpoint(outbox, app)
+    await make_endpoint(outbox, other)
+    await accept(outbox, app)
+    (lane,) = await rows(backend, f"SELECT lane FROM endpoint WHERE id = '{gone.id}'")
+    await run(
+        backend,
+        "INSERT INTO order_head (lane, order_key, next_sequence) VALUES (:lane, 'k', 2)",
+        lane=lane["lane"],
+    )
+    await outbox.delete_endpoint(ONE, app.id, gone.id)
+    await outbox.delete_application(ONE, other.id)
+
+    async def forget() -> int:
+        return sum(
+            [
+                await retain(backend, node, name)
+                for name in ("endpoints", "applications")
+            ]
+        )
+
+    async def stored() -> list[int]:
+        names = ("endpoint", "lane", "order_head", "application", "lane_group")
+        return [await count(backend, name) for name in names]
+
+    while await outbox.sweep():
+        pass
+    await retain(backend, node, "tasks")
+    assert await forget() == 0
+    pass_days(backend, 89)
+    assert await forget() == 0
+    assert await stored() == [3, 3, 1, 2, 2]
+    pass_days(backend, 2)
+    await retain(backend, node, "tasks")
+    # The other application's task and endpoint are over; ours has a delivery still.
+    assert await forget() == 2
+    assert await stored() == [2, 2, 1, 1, 1]
+    await settle_all(backend)
+    pass_days(backend, 91)
+    assert await retain(backend, node) == 1
+    assert await forget() == 1
+    assert await stored() == [1, 1, 0, 1, 1]
+    assert (await outbox.get_endpoint(ONE, app.id, kept.id)).id == kept.id
+
+
+async def test_a_chore_that_fails_holds_up_no_other(
+    outbox: Outbox, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await Yard(backend).node()
+    app = await make_app(outbox)
+    await accept(outbox, app)
+    pass_days(backend, 91)
+
+    def fail(*_: object) -> Step:
+        raise LookupError
+
+    monkeypatch.setitem(STEPS, "messages", fail)
+    events = Events()
+    settings = OutboxSettings()
+    retention = Retention(backend, settings, SystemClock(), events, lambda: node)
+    assert await retention.turn() == 1, "the payload went"
+    assert events.count(Event.HOUSEKEEPING_FAILED) == 1
+    assert await count(backend, "message") == 1

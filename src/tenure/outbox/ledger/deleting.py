@@ -109,6 +109,82 @@ def clear_deleted(tx: Tx, limit: int = CANCEL_BATCH_ROWS) -> int:
     return max(1, _clear(tx, found.id, found.cleared_to, limit))
 
 
+def remove_endpoints(
+    tx: Tx, place: str, before_at: int, limit: int
+) -> tuple[int, str | None]:
+    """Remove deleted endpoints among the next `limit`, with lane and queues.
+
+    Only those deleted before an instant (µs) that no delivery refers to. Returns how
+    many went, and the id to go on after; None when all were looked at.
+    """
+    upto = _upto(tx, "endpoint", place, limit)
+    if upto is None:
+        return 0, None
+    found = tx.all(
+        "SELECT e.id, e.lane FROM endpoint e WHERE e.id > :place AND e.id <= :upto"
+        " AND e.deleted_at <= :before AND e.cleared_to = '~'"
+        " AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.endpoint = e.id)"
+        " AND NOT EXISTS (SELECT 1 FROM order_line o WHERE o.lane = e.lane)",
+        {"place": place, "upto": upto, "before": before_at},
+    )
+    if found:
+        asked, params = tx.rows("b", {"lane": "bigint"}, [(row.lane,) for row in found])
+        for table, column in (
+            ("order_head", "lane"),
+            ("lane", "id"),
+            ("endpoint", "lane"),
+        ):
+            tx.run(
+                f"DELETE FROM {table} WHERE {column} IN (SELECT b.lane FROM {asked})",
+                params,
+            )
+    return len(found), upto
+
+
+def remove_applications(
+    tx: Tx, place: str, before_at: int, limit: int
+) -> tuple[int, str | None]:
+    """Remove deleted applications among the next `limit`, with their lane group.
+
+    Only those deleted before an instant (µs) to which no endpoint, message, task or key
+    refers. Returns how many went, and the id to go on after; None = all were looked at.
+    """
+    upto = _upto(tx, "application", place, limit)
+    if upto is None:
+        return 0, None
+    referring = " ".join(
+        f"AND NOT EXISTS (SELECT 1 FROM {table} r WHERE r.app = a.id)"
+        for table in ("endpoint", "message", "task", "api_key")
+    )
+    found = tx.all(
+        "SELECT a.id, a.lane_group FROM application a WHERE a.id > :place"
+        f" AND a.id <= :upto AND a.deleted_at <= :before {referring}",
+        {"place": place, "upto": upto, "before": before_at},
+    )
+    if found:
+        asked, params = tx.rows(
+            "b",
+            {"id": "text", "own": "bigint"},
+            [(row.id, row.lane_group) for row in found],
+        )
+        for table, named in (("lane_group", "own"), ("application", "id")):
+            tx.run(
+                f"DELETE FROM {table} WHERE id IN (SELECT b.{named} FROM {asked})",
+                params,
+            )
+    return len(found), upto
+
+
+def _upto(tx: Tx, table: str, place: str, limit: int) -> str | None:
+    """Return the last of the next `limit` ids after a place; None = there is none."""
+    last: str | None = tx.scalar(
+        f"SELECT max(x.id) FROM (SELECT id FROM {table} WHERE id > :place"
+        " ORDER BY id LIMIT :limit) x",
+        {"place": place, "limit": limit},
+    )
+    return last
+
+
 def _clear(tx: Tx, endpoint: str, place: str, limit: int) -> int:
     """End open deliveries above a message id and keep how far that got."""
     seen = tx.all(

@@ -128,21 +128,34 @@ def expunge_message(tx: Tx, tenant: TenantId, app_ref: str, ref: str) -> None:
     )
 
 
-def expire_payloads(tx: Tx, limit: int) -> int:
-    """Empty up to `limit` payloads past their time; return how many.
+def expire_payloads(tx: Tx, place: str, limit: int) -> tuple[int, str | None]:
+    """Empty payloads past their time among the next `limit` after a place.
 
-    A payload stays while a work row of its message is open.
+    A payload stays while a work row of its message is open; so a place is kept, or a
+    large backlog that waits would be looked at again each time. Returns how many were
+    emptied, and the next place, None when all were looked at.
     """
-    return tx.run(
-        "UPDATE payload SET body = NULL, expunged_at = :now WHERE message IN ("
-        " SELECT p.message FROM payload p"
-        " WHERE p.expunged_at IS NULL AND p.expires_at <= :now AND NOT EXISTS ("
-        "  SELECT 1 FROM delivery d JOIN work w ON w.id = d.work"
-        "  WHERE d.message = p.message"
-        "  AND w.state IN ('ready', 'claimed', 'parked'))"
-        " ORDER BY p.expires_at LIMIT :limit)",
-        {"now": tx.now, "limit": limit},
+    at, _, message = place.partition(" ")
+    found = tx.all(
+        "SELECT message, expires_at FROM payload WHERE expunged_at IS NULL"
+        " AND expires_at <= :now AND expires_at >= :at"
+        " AND (expires_at > :at OR message > :message)"
+        " ORDER BY expires_at, message LIMIT :limit",
+        {"now": tx.now, "at": int(at or 0), "message": message, "limit": limit},
     )
+    if not found:
+        return 0, None
+    asked, params = tx.rows("b", {"id": "text"}, [(row.message,) for row in found])
+    emptied = tx.run(
+        "UPDATE payload SET body = NULL, expunged_at = :now WHERE expunged_at IS NULL"
+        f" AND message IN (SELECT b.id FROM {asked}) AND NOT EXISTS ("
+        " SELECT 1 FROM delivery d JOIN work w ON w.id = d.work"
+        " WHERE d.message = payload.message"
+        " AND w.state IN ('ready', 'claimed', 'parked'))",
+        {**params, "now": tx.now},
+    )
+    last = found[-1]
+    return emptied, f"{last.expires_at} {last.message}" if len(found) == limit else None
 
 
 def as_read(row: sa.Row[Any], *, with_content: bool) -> Message:

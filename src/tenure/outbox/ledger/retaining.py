@@ -27,6 +27,8 @@ from tenure.limits import (
     RETENTION_MESSAGES,
     RETENTION_ROWS,
 )
+from tenure.outbox.ledger.deleting import remove_applications, remove_endpoints
+from tenure.outbox.ledger.messages import expire_payloads
 from tenure.outbox.ledger.purging import purge_next, remove_tasks
 from tenure.store import claims
 
@@ -266,10 +268,36 @@ def purge_tasks(tx: Tx, place: str, keep: Keep) -> Step:
     return Step(removed=done.count, place=done.place)
 
 
+def empty_payloads(tx: Tx, place: str, keep: Keep) -> Step:
+    """Empty payloads past their own time whose deliveries are over."""
+    del keep
+    emptied, after = expire_payloads(tx, place, RETENTION_ROWS)
+    return Step(removed=emptied, place=after)
+
+
+def forget_endpoints(tx: Tx, place: str, keep: Keep) -> Step:
+    """Remove endpoints deleted as long ago as history is kept that have none left."""
+    gone, after = remove_endpoints(
+        tx, place, tx.now - keep.history_us, limit=RETENTION_ROWS
+    )
+    return Step(removed=gone, place=after)
+
+
+def forget_applications(tx: Tx, place: str, keep: Keep) -> Step:
+    """Remove applications deleted as long ago that nothing refers to any more."""
+    gone, after = remove_applications(
+        tx, place, tx.now - keep.history_us, limit=RETENTION_ROWS
+    )
+    return Step(removed=gone, place=after)
+
+
 STEPS: Final[dict[str, Stepping]] = {
     "messages": remove_messages,
     "responses": empty_responses,
+    "payloads": empty_payloads,
     "nodes": remove_nodes,
     "tasks": purge_tasks,
+    "endpoints": forget_endpoints,
+    "applications": forget_applications,
 }
 """Every chore of retention by its name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tenure.limits import CANCEL_BATCH_ROWS
-from tenure.outbox.ledger import deleting, keys, messages, remembering
+from tenure.outbox.ledger import deleting, keys, remembering
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 def sweep(tx: Tx, used_keys: Collection[KeyId], limit: int = CANCEL_BATCH_ROWS) -> int:
     """End up to `limit` rows of each sort; return how many rows were touched.
 
-    Due work of deleted endpoints, payloads and idempotency keys past their time. Also
+    Due work of deleted endpoints, and idempotency keys past their time. Also
     writes down which API keys were used since the last pass.
     """
     keys.note_used(tx, used_keys)
     return (
         deleting.sweep_deleted_lanes(tx, limit)
         + deleting.clear_deleted(tx, limit)
-        + messages.expire_payloads(tx, limit)
         + remembering.expire(tx, limit)
     )
