@@ -283,7 +283,6 @@ async def test_two_callers_with_one_key_meet_on_it_and_get_one_message(
     assert await count(shop.backend, "message") == 1
 
 
-@ON_POSTGRESQL
 async def test_a_connection_that_commits_each_statement_is_refused(
     shop: Shop, entrance: Door, database_url: str
 ) -> None:
@@ -295,6 +294,32 @@ async def test_a_connection_that_commits_each_statement_is_refused(
             await mine.submit()
     await app.aclose()
     assert await count(shop.backend, "message") == 0
+
+
+@pytest.mark.parametrize(
+    "entrance",
+    [door("pysqlite-session"), door("pysqlite-connection")],
+    ids=str,
+    indirect=True,
+)
+async def test_an_engine_that_begins_by_itself_on_sqlite_is_joined(
+    shop: Shop, entrance: Door, database_url: str
+) -> None:
+    """As SQLAlchemy's notes on its SQLite driver tell people to write it."""
+    app = Application(database_url, entrance, shop.app.submitter)
+
+    def mine_alone(raw: Any, _: object) -> None:
+        raw.isolation_level = None
+
+    event.listen(app.sync_engine, "connect", mine_alone)
+    event.listen(app.sync_engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))
+    async with app.transaction() as mine:
+        await mine.submit()
+        await mine.rollback()
+        await mine.submit()
+        await mine.commit()
+    await app.aclose()
+    assert await count(shop.backend, "message") == 1
 
 
 @ON_POSTGRESQL

@@ -345,12 +345,12 @@ def _refuse_foreign(tx: Tx) -> None:
 def _stand_inside(connection: Connection) -> None:
     """Refuse a connection that commits each statement; on SQLite begin if need be."""
     raw = connection.connection
-    if connection.dialect.name == "sqlite":
-        if not getattr(raw.driver_connection, "in_transaction", True):
-            # The driver begins at the first INSERT only, and a savepoint before that
-            # would be a transaction of its own.
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        return
+    sqlite = connection.dialect.name == "sqlite"
+    if sqlite:
+        if not connection.in_transaction():
+            connection.begin()  # an engine may say BEGIN by itself now
+        if getattr(raw.driver_connection, "in_transaction", True):
+            return
     try:
         alone = connection.dialect.detect_autocommit_setting(
             cast("Any", raw.dbapi_connection)
@@ -362,6 +362,10 @@ def _stand_inside(connection: Connection) -> None:
             "the connection is in AUTOCOMMIT mode, so there is no transaction to join:"
             " give one with another isolation level"
         )
+    if sqlite:
+        # The driver begins at the first INSERT only, and a savepoint before that
+        # would be a transaction of its own.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _answered(tx: Tx, given: _Given) -> bool:
