@@ -37,6 +37,7 @@ import pytest_asyncio
 from sqlalchemy.engine import URL, make_url
 
 from tenure.store.backend import Backend, BackendSettings, open_backend
+from tenure.store.revisions import FLOOR
 
 MakeBackend = Callable[..., Awaitable[Backend]]
 """`await make_backend(clock_offset_us=…)`: one more process on the test's database."""
@@ -265,8 +266,9 @@ SELECT md5(concat(
 _WRITTEN = """
 SELECT string_agg(quote_ident(relname), ', ') FROM pg_class
  WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
-   AND relname <> 'tenure_revision' AND pg_relation_size(oid) > 0
+   AND relname NOT IN ('tenure_revision', 'setting') AND pg_relation_size(oid) > 0
 """
+_SETTINGS = f"DELETE FROM setting WHERE name <> '{FLOOR}'"
 _END_SESSIONS = """
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -302,6 +304,8 @@ class PostgresTemplate:
             clean = await connection.fetchval(_FINGERPRINT) == self.fingerprint
             if clean and (written := await connection.fetchval(_WRITTEN)):
                 await connection.execute(f"TRUNCATE {written} RESTART IDENTITY")
+            if clean:
+                await connection.execute(_SETTINGS)
         finally:
             await connection.close()
         if clean:

@@ -42,6 +42,9 @@ async def ids(
 
     (attempt,) = await until(attempts, bool)
     keys = (await client.post("/api/v1/key", json={"name": "k"})).json()
+    gone = (await client.post("/api/v1/app", json={"name": "gone"})).json()["id"]
+    await client.delete(f"/api/v1/app/{gone}")
+    (task,) = (await client.get("/api/v1/background-task")).json()["data"]
     return {
         "app_id": app,
         "endpoint_id": endpoint,
@@ -50,6 +53,7 @@ async def ids(
         "event_type_name": "et1",
         "key_id": keys["id"],
         "ref": message,
+        "task_id": task["id"],
     }
 
 

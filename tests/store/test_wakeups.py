@@ -100,6 +100,28 @@ async def test_many_commits_at_once_are_one_notification(
     assert other.heard == 2
 
 
+async def test_a_storm_of_notifications_wakes_a_node_a_few_times_and_once_at_its_end(
+    postgres_url: str, postgres_server: PostgresServer, exits: AsyncExitStack
+) -> None:
+    one = await listening(exits, postgres_url)
+    async with create_async_engine(
+        make_url(postgres_url).set(drivername="postgresql+asyncpg")
+    ).connect() as anybody:
+        many = (
+            "SELECT count(pg_notify(:channel, n::text)) FROM generate_series(1, 5000) n"
+        )
+        await anybody.execute(sa.text(many), {"channel": CHANNEL})
+        await anybody.commit()
+        await until(lambda: one.heard >= 2, "the first of them, and the rest together")
+        assert one.heard < 500
+        before = one.heard
+        await anybody.execute(sa.text(f"NOTIFY {CHANNEL}, 'echo somebody'"))
+        await anybody.execute(sa.text(f"NOTIFY {CHANNEL}"))
+        await anybody.commit()
+        await until(lambda: one.heard > before, "a later one")
+    await anybody.engine.dispose()
+
+
 async def test_a_lost_listener_says_so_once_comes_back_and_looks_at_once(
     postgres_url: str, postgres_server: PostgresServer, exits: AsyncExitStack
 ) -> None:
