@@ -33,6 +33,9 @@ FILE_LOCK_CHECK_SECONDS: Final = 1.0  # a killed and restarted process goes on w
 POLL_MAX_SECONDS: Final = 1.0  # wake-ups are hints; correctness rests on this poll
 POLL_JITTER: Final = 0.2  # nodes that started together must not poll together
 NOTIFY_EVERY_SECONDS: Final = 0.1  # such a commit locks all databases of a server
+HEAR_EVERY_SECONDS: Final = (
+    0.05  # a claim each: notified by two others it waits for none
+)
 COMMIT_GRACE_SECONDS: Final = 0.02  # a COMMIT's length, where only its start is told
 RINGS_MAX: Final = 100  # hints that wait to be sent; each wakes for all before it
 LISTEN_CHECK_SECONDS: Final = 30.0  # a silent connection is asked whether it lives

@@ -27,6 +27,7 @@ from tenure.clock import SystemClock
 from tenure.ids import jitter, token
 from tenure.limits import (
     CONNECT_SECONDS,
+    HEAR_EVERY_SECONDS,
     LISTEN_BACKOFF_MAX_SECONDS,
     LISTEN_BACKOFF_MIN_SECONDS,
     LISTEN_CHECK_SECONDS,
@@ -66,6 +67,8 @@ class Wakeups:
         self._echoed: Final = asyncio.Event()
         self._lost = False
         self._ended = False
+        self._resting = False
+        self._missed = False
 
     @property
     def listens(self) -> bool:
@@ -152,7 +155,25 @@ class Wakeups:
         if payload == f"{_ECHO}{self._name}":
             self._echoed.set()
         elif payload != self._name and not payload.startswith(_ECHO):
-            self._heard()
+            self._hear()
+
+    def _hear(self) -> None:
+        """Say so at once, then at most once in `HEAR_EVERY_SECONDS`, and at its end.
+
+        Whoever may connect may notify, and many nodes together do it often; each word
+        passed on costs a claim.
+        """
+        if self._resting:
+            self._missed = True
+            return
+        self._resting, self._missed = True, False
+        asyncio.get_running_loop().call_later(HEAR_EVERY_SECONDS, self._rested)
+        self._heard()
+
+    def _rested(self) -> None:
+        self._resting = False
+        if self._missed:
+            self._hear()
 
     def _on_end(self, _: object) -> None:
         self._ended = True
