@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+from math import isnan
 from typing import Any
 
 import httpx
 import pytest
 
-from tenure.server import serving
+from tenure.errors import DatabaseUnavailable
+from tenure.server import metrics, serving
 from tenure.server.metrics import monitoring
 from tests.outbox.world import run
 from tests.server.running import BOTH, Service, Sink, until
@@ -95,6 +97,24 @@ async def test_scrapers_that_come_together_ask_the_database_once(
     assert looks == 1
 
 
+async def test_scrapers_of_a_database_that_is_away_do_not_each_wait_for_it(
+    service: Service, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+):
+    assert (await client.get("/api/v1/app")).status_code == 200  # the key is known
+    await service.engine.backend.aclose()
+    looks = 0
+
+    async def away(_: Any, fn: Any) -> Any:
+        nonlocal looks
+        looks += "gauges" in repr(fn)
+        raise DatabaseUnavailable("forced")
+
+    monkeypatch.setattr(type(service.engine.backend), "read", away)
+    for _ in range(5):
+        assert (await scraped(client))["tenure_database_up"] == 0
+    assert looks == 1
+
+
 async def test_metrics_take_a_key_of_the_tenant_as_bearer_or_password(
     service: Service, client: httpx.AsyncClient, app: str
 ):
@@ -148,9 +168,16 @@ async def test_a_loop_that_died_is_red_and_says_so(service: Service):
 async def test_a_database_that_does_not_answer_is_red_and_says_so(
     service: Service, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(metrics, "METRICS_CACHE_SECONDS", 0.0)
     before = await scraped(client)
     assert before["tenure_database_up"] == 1
     await service.engine.backend.aclose()
+    after = await scraped(client)
+    assert after["tenure_database_up"] == 0
+    # What was seen of the database is not shown as if it were still so.
+    assert not [name for name in after if name.startswith("tenure_nodes")]
+    for name in ("claimed_rows", "due_lanes", "overdue_seconds"):
+        assert isnan(after[f"tenure_{name}"]), name
     async with httpx.AsyncClient(base_url=service.url) as nobody:
         ready = await nobody.get("/health/ready")
         assert ready.status_code == 503

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from math import nan
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -82,13 +83,12 @@ class Scrape:
                     partial(read_gauges, places=self._places)
                 )
         except (Unavailable, TimeoutError):
-            # What was seen last is no longer true: it goes, the counters stay.
-            _set(metrics, "database_up", "Whether the database answered.", 0)
-            _database(metrics, None)
-            return
+            found = None
         now = clock.monotonic()
+        # A look that failed is kept too: else every scraper would wait for its own.
         self._until = now + METRICS_CACHE_SECONDS
-        _set(metrics, "database_up", "Whether the database answered.", 1)
+        up = found is not None
+        _set(metrics, "database_up", "Whether the database answered.", up)
         _set(metrics, "look_seconds", "One look at the database.", now - started)
         _database(metrics, found)
 
@@ -128,7 +128,11 @@ def _own(metrics: Metrics, health: Health) -> None:
 
 
 def _database(metrics: Metrics, found: Gauges | None) -> None:
-    """Set what one look at the database showed; None forgets the last one."""
+    """Set what one look at the database showed.
+
+    Without one (None) what was seen last is no longer true: labelled gauges are gone,
+    the others are NaN, which no alert compares with.
+    """
     backlogs = () if found is None else found.backlogs
     lanes: list[Mapping[str, str]] = [
         {"kind": backlog.kind, "lane": backlog.state} for backlog in backlogs
@@ -149,20 +153,23 @@ def _database(metrics: Metrics, found: Gauges | None) -> None:
         by_lane(backlog.oldest_seconds for backlog in backlogs),
         ("kind", "lane"),
     )
-    if found is None:
-        return
-    _set(metrics, "due_lanes", "Lanes with due rows, up to a bound.", found.lanes)
-    _set(metrics, "claimed_rows", "Claims live in the fleet.", found.claimed)
+    lanes_due, claimed, overdue = (
+        (nan, nan, nan)
+        if found is None
+        else (found.lanes, found.claimed, found.overdue_seconds)
+    )
+    _set(metrics, "due_lanes", "Lanes with due rows, up to a bound.", lanes_due)
+    _set(metrics, "claimed_rows", "Claims live in the fleet.", claimed)
     _set(
         metrics,
         "overdue_seconds",
         "By how much the first row that is due later has passed its instant.",
-        found.overdue_seconds,
+        overdue,
     )
     metrics.gauge(
         "nodes",
         "Nodes by state; silent ones were not heard lately.",
-        [({"state": state}, count) for state, count in found.nodes],
+        [({"state": state}, count) for state, count in (found.nodes if found else ())],
         ("state",),
     )
 

@@ -8,7 +8,7 @@ beyond `METRIC_LABELS_MAX` are counted as `other`, so no receiver can grow the p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as render_registry
@@ -29,6 +29,29 @@ SLOW: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 600.0, 86_
 """Buckets of what receivers and retries take part in."""
 OTHER: Final = "other"
 
+M = TypeVar("M", Counter, Histogram)
+
+
+class _Labelled(Generic[M]):
+    """A metric with labels whose children are looked up once.
+
+    `labels()` takes a lock and makes text of every value each time, which each attempt
+    would pay for; no counter is ever cleared, so a child stays the right one.
+    """
+
+    __slots__ = ("_children", "_metric")
+
+    def __init__(self, metric: M) -> None:
+        self._metric: Final = metric
+        self._children: Final[dict[tuple[str, ...], M]] = {}
+
+    def of(self, *labels: str) -> M:
+        """Return the child of these labels."""
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self._metric.labels(*labels)
+        return child
+
 
 class Metrics:
     """The counters, histograms and gauges of one engine. Safe from any thread."""
@@ -36,19 +59,19 @@ class Metrics:
     def __init__(self) -> None:
         self._registry: Final = CollectorRegistry(auto_describe=True)
         self._reasons: Final[set[str]] = set()
-        self._attempts: Final = self._counter(
+        self._attempts: Final = self._counters(
             "attempts", "Attempts that ended here.", ("kind", "outcome", "cause")
         )
-        self._attempt_seconds: Final = self._histogram(
+        self._attempt_seconds: Final = self._histograms(
             "attempt_seconds", "From the start of an attempt to its end.", SLOW, "kind"
         )
-        self._delivery_seconds: Final = self._histogram(
+        self._delivery_seconds: Final = self._histograms(
             "delivery_seconds",
             "From the acceptance of a message to its success, by attempt.",
             SLOW,
             "attempt",
         )
-        self._accept_seconds: Final = self._histogram(
+        self._accept_seconds: Final = self._histograms(
             "accept_seconds", "Answering one message, by status.", FAST, "status"
         )
         self._commit_seconds: Final = self._histogram(
@@ -66,13 +89,13 @@ class Metrics:
         self._released: Final = self._counter(
             "claims_released", "Claims handed back before anything was begun."
         )
-        self._parked: Final = self._counter(
+        self._parked: Final = self._counters(
             "parked", "Rows parked here, by reason.", ("reason",)
         )
-        self._late: Final = self._counter(
+        self._late: Final = self._counters(
             "late_results", "Results of claims that were not held any more.", ("kept",)
         )
-        self._events: Final = self._counter(
+        self._events: Final = self._counters(
             "events", "Log lines by event, written or not.", ("event",)
         )
         self.accepting = 0
@@ -82,6 +105,11 @@ class Metrics:
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(f"tenure_{name}", text, labels, registry=self._registry)
 
+    def _counters(
+        self, name: str, text: str, labels: Sequence[str]
+    ) -> _Labelled[Counter]:
+        return _Labelled(self._counter(name, text, labels))
+
     def _histogram(
         self, name: str, text: str, buckets: Sequence[float], *labels: str
     ) -> Histogram:
@@ -89,21 +117,26 @@ class Metrics:
             f"tenure_{name}", text, labels, buckets=buckets, registry=self._registry
         )
 
+    def _histograms(
+        self, name: str, text: str, buckets: Sequence[float], label: str
+    ) -> _Labelled[Histogram]:
+        return _Labelled(self._histogram(name, text, buckets, label))
+
     # --- what is counted as it happens -----------------------------------------------
 
     def attempted(self, kind: str, outcome: str, cause: str, seconds: float) -> None:
         """Count one attempt that ended; `cause` is short and from a known set."""
-        self._attempts.labels(kind, outcome, self._known(cause)).inc()
-        self._attempt_seconds.labels(kind).observe(seconds)
+        self._attempts.of(kind, outcome, self._known(cause)).inc()
+        self._attempt_seconds.of(kind).observe(seconds)
 
     def delivered(self, attempt: int, seconds: float) -> None:
         """Count a success, so many seconds after its message was accepted."""
         which = "first" if attempt == 1 else "later"
-        self._delivery_seconds.labels(which).observe(max(0.0, seconds))
+        self._delivery_seconds.of(which).observe(max(0.0, seconds))
 
     def accepted(self, status: int, seconds: float) -> None:
         """Count one answer to a message that was handed in."""
-        self._accept_seconds.labels(str(status)).observe(seconds)
+        self._accept_seconds.of(str(status)).observe(seconds)
 
     def committed(self, seconds: float) -> None:
         """Count one writing transaction."""
@@ -123,19 +156,19 @@ class Metrics:
 
     def parked(self, reason: str) -> None:
         """Count a row that was parked; what follows a colon is left out."""
-        self._parked.labels(self._known(reason.partition(":")[0])).inc()
+        self._parked.of(self._known(reason.partition(":")[0])).inc()
 
     def told(self, event: Event, fields: Mapping[str, object]) -> None:
         """Count an event; see `Events.listen`."""
-        self._events.labels(event.text).inc()
+        self._events.of(event.text).inc()
         match event:
             case Event.SWEPT:
                 rows = fields.get("rows")
                 self._lost.inc(rows if isinstance(rows, int) else 1)
             case Event.CLAIM_NO_LONGER_HELD:
-                self._late.labels("no").inc()
+                self._late.of("no").inc()
             case Event.LATE_SUCCESS_KEPT:
-                self._late.labels("yes").inc()
+                self._late.of("yes").inc()
             case _:
                 pass
 
