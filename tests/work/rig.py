@@ -336,7 +336,7 @@ class Rig:
         drain = Drain(loop, node, seconds=drain_seconds, **shared)
         member = Member(backend, kind, loop, node, drain, events)
         await node.open()
-        await until(lambda: node.beats.count > 0, "a first beat")
+        await until(lambda: node.beats.ended > 0, "a first beat, with its sweep")
         self.members.append(member)
         if claims:
             self.run(member)

@@ -107,6 +107,8 @@ class Beats:
         self._unheld: dict[tuple[WorkId, int], float] = {}
         self.count = 0
         """Good beats so far."""
+        self.ended = 0
+        """How many of them have also done what goes with a beat."""
 
     def start(self) -> None:
         """Begin to beat, at once and then every beat interval."""
@@ -198,6 +200,7 @@ class Beats:
         if closed or first or lowest:
             self._sweep()
         self._failing = None
+        self.ended = self.count
 
     def _closed(self, current: Incarnation) -> None:
         current.fence.shut("closed by another node")
