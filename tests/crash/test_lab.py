@@ -77,6 +77,22 @@ def test_the_promise_is_kept(
     assert left_in(tmp_path) == left_in(temporary) == []
 
 
+def test_a_run_that_would_be_over_before_its_first_fault_has_it_half_way(
+    tmp_path: Path, temporary: Path
+):
+    with running(
+        tmp_path,
+        *("lab", "--scenario", "kill", "--json", "--seed", "3"),
+        *("--messages", "20", "--every", "600"),
+        env={"TMPDIR": str(temporary)},
+    ) as lab:
+        code = lab.process.wait(300)
+    assert code == 0, "\n".join([*lab.errors, *lab.lines])
+    (told,) = json.loads(lab.lines[-1])
+    assert len(told["faults"]) == 1
+    assert told["faults"][0]["others_seconds"] is not None, "nothing came after it"
+
+
 def shown(told: dict[str, Any]) -> str:
     faults = told["faults"]
     went_on = [

@@ -77,9 +77,9 @@ async def strike(stage: Stage) -> None:
                 await stage.traffic.allow(plan.messages * (2 * turn + 3) // (2 * parts))
                 await _reach(stage, plan.deliveries * (turn + 1) // parts)
                 await _deal(stage, turn, group)
-        await stage.traffic.allow(plan.messages)
         if plan.every_seconds is not None:
             await _keep_dealing(stage, plan.every_seconds, group)
+        await stage.traffic.allow(plan.messages)
     await _reach(stage, plan.deliveries)
 
 
@@ -90,13 +90,18 @@ async def _reach(stage: Stage, pairs: int) -> None:
 async def _keep_dealing(
     stage: Stage, every_seconds: float, group: asyncio.TaskGroup
 ) -> None:
+    """Deal a fault every so often; a run that is over sooner has one half way."""
+    messages, deliveries = stage.plan.messages, stage.plan.deliveries
+    await stage.traffic.allow(messages - messages // 4)
     turn, due = 0, stage.clock.monotonic() + every_seconds
-    while not stage.finished:
-        if stage.clock.monotonic() < due:
+    while turn == 0 or not stage.finished:
+        early = turn == 0 and stage.records.pairs >= deliveries // 2
+        if stage.clock.monotonic() < due and not early:
             await asyncio.sleep(LAB_LOOK_SECONDS)
             continue
         await _prepare(stage, turn)
         await _deal(stage, turn, group)
+        await stage.traffic.allow(messages)
         # From now: a host that took long must not be struck twice for it.
         due = stage.clock.monotonic() + every_seconds
         turn += 1
