@@ -41,6 +41,7 @@ from tenure.outbox.outbox import Outbox
 from tenure.outbox.retention import Retention
 from tenure.outbox.waiting import SENDING_OFF, Standing
 from tenure.spawn import Tasks
+from tenure.store.adopting import untold
 from tenure.store.backend import Backend, BackendSettings, open_backend
 from tenure.store.identity import (
     Matches,
@@ -298,6 +299,13 @@ class Engine:
             partial(check_identity, deployment=self.settings.deployment)
         )
         if not isinstance(verdict, Mismatch):
+            if self._works and (done := await backend.read(untold)) is not None:
+                self.events.tell(
+                    Event.ADOPTED,
+                    deployment=done.deployment,
+                    held=done.held,
+                    at=done.at,
+                )
             return None
         self.events.tell(Event.COPY, why=verdict.reason)
         return f"this database looks like a copy ({verdict.reason}): adopt it first"

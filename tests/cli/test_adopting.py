@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tenure.config import Settings
+from tenure.engine import Engine
+from tenure.telemetry.events import Event, Events
 from tenure.testing.receivers import Receiving
 from tests.cli.rig import Served, serving, tenure, tenure_json
 
@@ -112,3 +116,30 @@ def test_a_copy_that_runs_sends_once_it_is_adopted_without_a_restart(
         assert tenure_json("adopt", "--yes", *copy)["held"] == 0
         ids = {request.message_id for request in receiver.wait(2)}
         assert ids == {waiting, fresh}
+
+
+def test_the_first_node_after_an_adoption_says_so_once(tmp_path: Path):
+    database = ("--database-url", f"sqlite:///{tmp_path}/tenure.db")
+    assert tenure("migrate", "apply", *database).code == 0
+    assert tenure("adopt", *database).code == 0
+    target, copy = copied(tmp_path)
+    assert tenure_json("adopt", "--yes", *copy)["held"] == 0
+
+    async def told() -> list[int]:
+        settings = Settings(database_url=f"sqlite:///{target}")
+        events, counts = Events(), []
+        async with Engine(settings, works=False, events=events):
+            counts.append(events.count(Event.ADOPTED))  # a command is no node
+        for _ in range(2):
+            async with Engine(settings, events=events):
+                counts.append(events.count(Event.ADOPTED))
+        return counts
+
+    assert asyncio.run(told()) == [0, 1, 1]
+
+
+def test_a_database_without_tables_is_no_fault_of_tenures(tmp_path: Path):
+    (tmp_path / "empty.db").touch()
+    done = tenure("adopt", "--yes", "--database-url", f"sqlite:///{tmp_path}/empty.db")
+    assert "no Tenure tables" in done.err
+    assert done.code == 1

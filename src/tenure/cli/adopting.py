@@ -105,9 +105,14 @@ def _say(call: Call, settings: Settings, *, differs: str | None, count: int) -> 
 async def _look(settings: Settings) -> Verdict:
     from tenure.store.backend import open_backend
     from tenure.store.identity import check_identity
+    from tenure.store.revisions import revision_of
 
     backend = await open_backend(settings.database_url)
     try:
+        if await backend.read(revision_of) is None:
+            raise BadRequest(
+                f"{named(settings)} has no Tenure tables: nothing to adopt"
+            )
         return await backend.write(
             partial(check_identity, deployment=settings.deployment)
         )
@@ -120,16 +125,13 @@ async def _adopt(
 ) -> Adopted:
     from tenure.store import adopting
     from tenure.store.backend import open_backend
-    from tenure.telemetry.events import Event, Events
 
     backend = await open_backend(settings.database_url)
     try:
         await backend.migrate()
-        done = await adopting.adopt(backend, settings.deployment, held=keep, told=told)
+        return await adopting.adopt(backend, settings.deployment, held=keep, told=told)
     finally:
         await backend.aclose()
-    Events().tell(Event.ADOPTED, deployment=settings.deployment, held=done.held)
-    return done
 
 
 @verb(held, "list", asks=False)
@@ -142,12 +144,11 @@ def list_held(
 ) -> None:
     """List held deliveries, oldest first."""
     wanted = _filter(app, endpoint, event_type)
-    rows = asyncio.run(_rows(existing(call.settings()), wanted))
-    shown = rows[:limit]
+    count, shown = asyncio.run(_rows(existing(call.settings()), wanted, limit))
     if call.screen.as_json:
         call.screen.json(
             {
-                "count": len(rows),
+                "count": count,
                 "data": [
                     {
                         "work": row.work,
@@ -166,8 +167,8 @@ def list_held(
         [(r.work, r.message, r.app, r.endpoint, r.event_type) for r in shown],
         empty="nothing is held",
     )
-    if len(rows) > len(shown):
-        call.screen.note(f"{len(rows) - len(shown)} more: --limit shows them")
+    if count > len(shown):
+        call.screen.note(f"{count - len(shown)} more: --limit shows them")
 
 
 @verb(held, "release", asks=False)
@@ -215,7 +216,7 @@ def _end(
     yes: bool,
 ) -> None:
     settings = existing(call.settings())
-    count = len(asyncio.run(_rows(settings, wanted)))
+    count, _ = asyncio.run(_rows(settings, wanted, 0))
     if not dry_run and count:
         _confirm(call, yes=yes, question=f"{what} {count} deliveries?")
         count = asyncio.run(_ended(settings, wanted, what))
@@ -227,19 +228,23 @@ def _end(
     call.screen.line(f"{count} deliveries {would}{past}")
 
 
-async def _rows(settings: Settings, wanted: HeldFilter) -> list[HeldRow]:
+async def _rows(
+    settings: Settings, wanted: HeldFilter, limit: int
+) -> tuple[int, list[HeldRow]]:
+    """Return how many are held and meant, and the first of them."""
     from tenure.outbox.ledger.held import page_held
     from tenure.store.backend import open_backend
 
     backend = await open_backend(settings.database_url)
     rows: list[HeldRow] = []
-    place = ""
+    count, place = 0, ""
     try:
         while True:
             page = await backend.read(partial(page_held, place=place, wanted=wanted))
-            rows += page.rows
+            count += len(page.rows)
+            rows += page.rows[: max(0, limit - len(rows))]
             if page.place is None:
-                return rows
+                return count, rows
             place = page.place
     finally:
         await backend.aclose()

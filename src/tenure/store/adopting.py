@@ -20,6 +20,7 @@ from tenure.store.identity import (
     Matches,
     adopt_identity,
     check_identity,
+    read_setting,
     write_setting,
 )
 
@@ -30,10 +31,18 @@ if TYPE_CHECKING:
     from tenure.store.identity import Verdict
     from tenure.store.tx import Tx
 
-__all__ = ["ADOPTED", "Adopted", "adopt"]
+__all__ = ["ADOPTED", "Adopted", "Adoption", "adopt", "untold"]
 
 ADOPTED: Final = "adopted"
 """The setting that says when the database was last adopted, and what was held."""
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """What the database keeps of its last adoption; `at` is µs of its clock."""
+
+    at: int
+    deployment: str
+    held: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,5 +107,15 @@ def _refuse_working(tx: Tx) -> None:
 
 def _write(tx: Tx, deployment: str, held: int) -> None:
     adopt_identity(tx, deployment)
-    record = {"at": tx.now, "deployment": deployment, "held": held}
+    record = Adoption(at=tx.now, deployment=deployment, held=held)
     write_setting(tx, ADOPTED, msgspec.json.encode(record))
+
+
+def untold(tx: Tx) -> Adoption | None:
+    """Return the last adoption if no node has started since: the next one tells of it."""
+    raw = read_setting(tx, ADOPTED)
+    if raw is None:
+        return None
+    adoption = msgspec.json.decode(raw, type=Adoption)
+    since = "SELECT 1 FROM node WHERE started_at >= :at LIMIT 1"
+    return None if tx.first(since, {"at": adoption.at}) else adoption
