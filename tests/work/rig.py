@@ -336,7 +336,10 @@ class Rig:
         drain = Drain(loop, node, seconds=drain_seconds, **shared)
         member = Member(backend, kind, loop, node, drain, events)
         await node.open()
-        await until(lambda: node.beats.ended > 0, "a first beat, with its sweep")
+        await until(
+            lambda: node.beats.ended > 0 or node.beats.failing,
+            "a first beat, to its end",
+        )
         self.members.append(member)
         if claims:
             self.run(member)
