@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tenure.ids import NodeId
-from tenure.limits import CHORE_LEASE_SECONDS, CHORE_REST_FACTOR
+from tenure.limits import CHORE_LEASE_SECONDS, CHORE_REST_FACTOR, DAY_SECONDS
 from tenure.store import chores, nodes
 from tenure.store.backend import Backend
 from tenure.store.chores import Chore
@@ -128,3 +128,23 @@ async def test_an_open_holder_is_known_by_its_row(backend: Backend) -> None:
     assert await taken(backend, node) is not None
     await backend.write(lambda tx: nodes.drain_node(tx, node))
     assert await taken(backend, other) is None
+
+
+async def test_a_chore_put_off_by_a_clock_that_was_set_back_is_due(
+    backend: Backend,
+) -> None:
+    yard = Yard(backend)
+    node = await yard.node()
+
+    def whole_pass(tx: Tx) -> None:
+        chore = chores.take(tx, "sweep", node)
+        assert chore is not None
+        chores.rest(tx, chore, EVERY)
+
+    yard.pass_time(400 * DAY_SECONDS)
+    await backend.write(whole_pass)
+    yard.pass_time(-1)
+    assert await taken(backend, node) is None, "a small step changes nothing"
+    yard.pass_time(1 - 400 * DAY_SECONDS)
+    assert await backend.read(lambda tx: chores.due(tx, ["sweep"])) == ["sweep"]
+    assert await taken(backend, node) is not None

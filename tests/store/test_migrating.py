@@ -22,7 +22,7 @@ from tenure.store.backend import open_backend
 from tenure.store.backends import postgresql as postgresql_backend
 from tenure.store.contract import RowsLocked
 from tenure.store.identity import write_setting
-from tenure.store.revisions import FLOOR, floor_of
+from tenure.store.revisions import FLOOR, floor_of, is_served
 from tenure.store.schema import metadata
 from tests.outbox.world import held_transaction, wait_until_blocked
 from tests.store.yard import Yard
@@ -220,6 +220,26 @@ async def test_post_waits_until_it_is_asked_for_and_holds_what_follows(
     assert await backend.migrate(post=True) == ["x2", "x3"]
     assert await backend.read(floor_of) == "x2"
     assert await backend.read(lambda tx: tx.scalar("SELECT count(*) FROM x3")) == 0
+
+
+async def test_a_release_serves_before_its_post_revision_is_applied(
+    revisions: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or who submits in a transaction of its own would be refused until then."""
+    scripts = await asyncio.to_thread(migrating.load)
+    head = migrating.head(scripts)
+    for name, after, phase in (("x1", head, "pre"), ("x2", "x1", "post")):
+        add_revision(
+            revisions, name, after, f'phase = "{phase}"', 'op.execute("SELECT 1")'
+        )
+    monkeypatch.setattr(revisions_module, "KNOWN", (head, "x1", "x2"))
+    monkeypatch.setattr(revisions_module, "NEWEST", "x2")
+    monkeypatch.setattr(revisions_module, "NEEDED", "x1")
+    assert not await backend.read(is_served)
+    assert await backend.migrate() == ["x1"]
+    assert await backend.read(is_served)
+    assert await backend.migrate(post=True) == ["x2"]
+    assert await backend.read(is_served)
 
 
 async def test_a_revision_that_fails_leaves_nothing_of_any(

@@ -8,7 +8,7 @@ import sys
 
 from tenure.store import migrating
 from tenure.store.backend import Backend
-from tenure.store.revisions import KNOWN, NEWEST, is_newest, is_served
+from tenure.store.revisions import KNOWN, NEEDED, NEWEST, is_newest, is_served
 
 
 async def test_the_newest_revision_is_the_last_of_the_files():
@@ -16,6 +16,14 @@ async def test_the_newest_revision_is_the_last_of_the_files():
     assert migrating.head(scripts) == NEWEST
     files = [each.revision for each in scripts.walk_revisions()]
     assert files == [*reversed(KNOWN)]
+
+
+async def test_what_a_start_needs_is_what_a_start_brings():
+    scripts = await asyncio.to_thread(migrating.load)
+    phases = [scripts.get_revision(each).module.phase for each in KNOWN]
+    at = KNOWN.index(NEEDED)
+    assert phases[at] == "pre"
+    assert phases[at + 1 :][:1] in ([], ["post"])
 
 
 async def test_a_migrated_database_is_at_it_and_an_older_one_is_not(backend: Backend):

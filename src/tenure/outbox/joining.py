@@ -50,7 +50,14 @@ from tenure.outbox.rules import (
     check_message,
     message_hash,
 )
-from tenure.store.revisions import KNOWN, NEWEST, VERSION_TABLE, is_served, revision_of
+from tenure.store.revisions import (
+    KNOWN,
+    NEEDED,
+    NEWEST,
+    VERSION_TABLE,
+    is_served,
+    revision_of,
+)
 from tenure.store.tx import Tx
 
 if TYPE_CHECKING:
@@ -322,7 +329,7 @@ def _refuse_foreign(tx: Tx) -> None:
             )
         raise SchemaOutOfRange(
             f"the database at {where} is at revision {at!r}, and this process needs"
-            f" {NEWEST!r}: start a node of this release there, or run `tenure migrate`"
+            f" {NEEDED!r}: start a node of this release there, or run `tenure migrate`"
         )
     if tx.dialect == "sqlite":
         return

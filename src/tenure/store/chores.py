@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["Chore", "advance", "due", "rest", "take"]
 
 _LEASE_US: Final = round(CHORE_LEASE_SECONDS * US)
+_LATEST_US: Final = round(CHORE_REST_MAX_SECONDS * US)
+"""No pass is due later than this."""
+_ASTRAY_US: Final = 2 * _LATEST_US
+"""What is due later than this was written by a clock that was set back since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +46,8 @@ def due(tx: Tx, names: Sequence[str]) -> list[str]:
     asked, params = tx.rows("b", {"name": "text"}, [(name,) for name in names])
     found = tx.all(
         f"SELECT b.name FROM {asked} LEFT JOIN chore c ON c.name = b.name"
-        " WHERE c.name IS NULL OR c.due_at <= :now",
-        {**params, "now": tx.now},
+        " WHERE c.name IS NULL OR c.due_at <= :now OR c.due_at > :latest",
+        {**params, "now": tx.now, "latest": tx.now + _ASTRAY_US},
     )
     wanted = {row[0] for row in found}
     return [name for name in names if name in wanted]
@@ -76,21 +80,23 @@ def advance(tx: Tx, chore: Chore, place: str) -> None:
 
 
 def rest(tx: Tx, chore: Chore, every_seconds: float) -> None:
-    """End the pass: the next begins in `every_seconds`, later after a long one."""
+    """End the pass: the next begins in `every_seconds`, later after a long one.
+
+    In `CHORE_REST_MAX_SECONDS` at most.
+    """
     took = tx.now - chore.began_at
-    longest = round(max(every_seconds, CHORE_REST_MAX_SECONDS) * US)
     pause = max(round(every_seconds * US), took * CHORE_REST_FACTOR)
     tx.run(
         "UPDATE chore SET place = '', holder = NULL, held_until = NULL,"
         " due_at = :due WHERE name = :name",
-        {"name": chore.name, "due": tx.now + min(pause, longest)},
+        {"name": chore.name, "due": tx.now + min(pause, _LATEST_US)},
     )
 
 
 # A lease that ends beyond a whole one was written by a clock that was set back since.
 _TAKE: Final = """
 UPDATE chore SET holder = :node, held_until = :until
-WHERE name = :name AND due_at <= :now AND (holder IS NULL OR holder = :node
+WHERE name = :name AND (due_at <= :now OR due_at > :latest) AND (holder IS NULL OR holder = :node
   OR held_until <= :now OR held_until > :until
   OR NOT EXISTS (SELECT 1 FROM node n WHERE n.id = chore.holder
                  AND n.state <> 'closed'))
@@ -99,4 +105,10 @@ RETURNING place
 
 
 def _taking(tx: Tx, name: str, node: NodeId) -> dict[str, object]:
-    return {"name": name, "node": node, "now": tx.now, "until": tx.now + _LEASE_US}
+    return {
+        "name": name,
+        "node": node,
+        "now": tx.now,
+        "until": tx.now + _LEASE_US,
+        "latest": tx.now + _ASTRAY_US,
+    }

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 KNOWN: Final = ("0001_kernel", "0002_outbox", "0003_retention")
 """Every revision of this release, oldest first."""
 NEWEST: Final = KNOWN[-1]
+NEEDED: Final = "0003_retention"
+"""What a start brings: the newest before the first post revision that may be missing."""
 VERSION_TABLE: Final = "tenure_revision"
 FLOOR: Final = "schema_floor"
 """The setting that names the oldest revision which a node must know to work here."""
@@ -41,11 +43,14 @@ def is_served(tx: Tx) -> bool:
     """Tell whether this release works on the database as it is, with nothing to apply.
 
     It does on its own newest revision, and on one that a newer release only added to:
-    a node that restarts in the middle of a roll-out must come back.
+    a node that restarts in the middle of a roll-out must come back. A post revision of
+    its own may still be missing: the operator applies that when all nodes are new.
     """
     at = revision_of(tx)
-    if at is None or at in KNOWN:
-        return at == NEWEST
+    if at is None:
+        return False
+    if at in KNOWN:
+        return KNOWN.index(at) >= KNOWN.index(NEEDED)
     return floor_of(tx) in KNOWN
 
 

@@ -41,7 +41,7 @@ from tenure.limits import (
     STATEMENT_SECONDS,
 )
 from tenure.store.contract import BackendSettings, CommitUnknown, RowsLocked
-from tenure.store.revisions import is_served, load_apply
+from tenure.store.revisions import is_newest, is_served, load_apply
 from tenure.store.tx import POSTGRESQL_CLOCK, Tx, postgresql_now
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class PostgresqlBackend:
 
     async def migrate(self, *, post: bool = False) -> list[str]:
         """Bring the schema up to date on a connection of its own."""
-        if await self.read(is_served):
+        if await self.read(is_newest if post else is_served):
             return []
         apply = await asyncio.to_thread(load_apply, post=post)
         engine = _engine(self._url, pool_size=0, statement_seconds=MIGRATION_SECONDS)

@@ -35,7 +35,7 @@ from tenure.limits import (
     SQLITE_SWITCH_SECONDS,
     SQLITE_WAIT_SECONDS,
 )
-from tenure.store.revisions import is_served, load_apply
+from tenure.store.revisions import is_newest, is_served, load_apply
 from tenure.store.tx import Tx
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class SqliteBackend:
 
     async def migrate(self, *, post: bool = False) -> list[str]:
         """Bring the schema up to date in one transaction."""
-        if await self.read(is_served):
+        if await self.read(is_newest if post else is_served):
             return []
         apply = await asyncio.to_thread(load_apply, post=post)
         return await self.write(apply)
