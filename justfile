@@ -53,6 +53,13 @@ oldest *args:
     TENURE_TEST_POSTGRES_VERSION=15 pytest -q -n 2 --dist worksteal \
         -k "postgres or not sqlite" tests/store tests/simulation tests/cases "$@"
 
+# The tests of whoever accepts and sends once more, with nothing born claimed.
+plain *args:
+    TENURE_BORN_CLAIMED=off pytest -q -n 2 --dist worksteal \
+        tests/test_engine.py tests/outbox/test_acceptor.py tests/virtual \
+        tests/cases/test_accepting.py tests/cases/test_callers.py \
+        tests/cases/test_delivery.py "$@"
+
 # Restart and kill real processes under traffic; print what was counted.
 crash *args:
     pytest -q -s -m crash tests/crash tests/upgrade "$@"
@@ -120,7 +127,7 @@ ci:
     #!/usr/bin/env bash
     set -uo pipefail
     failed=()
-    for step in lint types imports pins test oldest crash ablate; do
+    for step in lint types imports pins test plain oldest crash ablate; do
         printf '\n=== %s\n' "$step"
         start=$SECONDS
         just "$step" || failed+=("$step")

@@ -8,6 +8,7 @@ import structlog
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, Phase, settings
 
+from tenure.config import Settings
 from tenure.limits import Durations
 
 pytest_plugins = ["tests.databases"]
@@ -38,6 +39,11 @@ settings.register_profile(
     report_multiple_bugs=False,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Every test must pass both ways: `just plain` runs them without born claims.
+if os.environ.get("TENURE_BORN_CLAIMED") == "off":
+    Settings.model_fields["born_claimed"].default = False
+    Settings.model_rebuild(force=True)
 
 # What a log line and opening a connection do: write to stderr, look at a path.
 NEVER_LONG = frozenset({"os.getcwd", "os.stat", "io.TextIOWrapper.write"})

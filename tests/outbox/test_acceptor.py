@@ -47,7 +47,11 @@ class Interrupted:
 
 
 def node(database_url: str, sink: Scripted) -> Engine:
-    settings = Settings(database_url=database_url, secret_keys=(SecretStr(new_key()),))
+    settings = Settings(
+        database_url=database_url,
+        secret_keys=(SecretStr(new_key()),),
+        born_claimed=True,
+    )
     return Engine(settings, transport=sink, durations=FAST)
 
 
