@@ -273,6 +273,7 @@ LAB_AGAIN_SECONDS: Final = 0.1  # before it is: nodes that restart are not storm
 LAB_ANSWER_SECONDS: Final = 0.005  # of the receiver: so that requests are in flight
 LAB_KILL_SECONDS: Final = 2.0  # between two kills: a process is back within one
 LAB_BUSY_SECONDS: Final = 1.0  # for a process to hold something before it is killed
+LAB_ALONE_SECONDS: Final = 30.0  # for suspects that run alone to end before that
 LAB_BACKENDS_SECONDS: Final = 0.5  # between two rounds of ended connections
 LAB_SQLITE_KILLS: Final = 20  # of the one process, spread over its requests
 LAB_LOOK_SECONDS: Final = 0.05  # between two looks at what is waited for

@@ -1,14 +1,71 @@
+import asyncio
+import signal
 from pathlib import Path
 
-from tenure.testing.lab.evidence import Begun
-from tenure.testing.lab.faults import Blow, as_faults
+import psutil
+
+from tenure.clock import SystemClock
+from tenure.ids import seeded
+from tenure.store.backend import Backend
+from tenure.store.claims import holding
+from tenure.testing.lab.evidence import Begun, Evidence
+from tenure.testing.lab.faults import Blow, Stage, as_faults, caught
+from tenure.testing.lab.model import Database, Scenario, planned
 from tenure.testing.lab.nodes import NodeProcess
+from tenure.testing.lab.records import Records
+from tenure.testing.lab.traffic import Traffic
+from tenure.testing.lab.waiting import until
+from tests.store.yard import Yard
 
 SECOND = 1_000_000
 
 
 def node(*pids: int) -> NodeProcess:
     return NodeProcess(port=1, environ={}, log=Path("log"), cwd=Path(), pids=list(pids))
+
+
+async def test_a_process_on_which_a_suspect_runs_alone_is_not_stopped_for_its_end(
+    backend: Backend, tmp_path: Path
+):
+    """What dies alone is quarantined, so a kill by chance must not meet it."""
+    yard = Yard(backend)
+    await yard.submit(await yard.lane(), 1)
+    walker = await yard.walker()
+    (claim,) = await yard.claim(walker)
+    holder = node(1)
+    holder.process = await asyncio.create_subprocess_exec("sleep", "600")
+    shown = psutil.Process(holder.process.pid)
+    evidence = Evidence(backend)
+    stage = Stage(
+        plan=planned(
+            Scenario.KILL,
+            Database.SQLITE,
+            messages=1,
+            endpoints=1,
+            processes=1,
+            seed=1,
+        ),
+        folder=tmp_path,
+        nodes=[holder],
+        servers=[],
+        traffic=Traffic([holder], "key"),
+        records=Records(tmp_path / "requests"),
+        evidence=evidence,
+        rng=seeded(1),
+        clock=SystemClock(),
+    )
+    try:
+        held = (walker.node, claim.work.id, claim.number)
+        assert await yard.do(lambda tx: holding.isolate(tx, *held))
+        assert (await evidence.held_by(1)).alone == 1
+        assert not await caught(stage, holder, 1)
+        assert shown.status() != psutil.STATUS_STOPPED
+        await yard.do(lambda tx: holding.mingle(tx, *held))
+        assert await caught(stage, holder, 1)
+        await until(lambda: shown.status() == psutil.STATUS_STOPPED)
+    finally:
+        assert await holder.kill() == -signal.SIGKILL
+        await stage.traffic.aclose()
 
 
 def test_others_go_on_before_the_killed_process_is_back():

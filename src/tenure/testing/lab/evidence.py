@@ -27,10 +27,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Claims of some nodes at an instant; `claimed` are live, `taken` were lost since."""
+    """Claims of some nodes at an instant; `claimed` are live, `taken` were lost since.
+
+    `alone` are those of `claimed` that run with nothing beside them, as suspects.
+    """
 
     claimed: int
     taken: int
+    alone: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +122,9 @@ class Evidence:
 
 
 def _held(tx: Tx, pid: int) -> Held:
-    claimed = tx.scalar(
-        "SELECT count(*) FROM work w JOIN node n ON n.id = w.claimed_by"
+    [(claimed, alone)] = tx.all(
+        "SELECT count(*), count(CASE WHEN w.alone THEN 1 END)"
+        " FROM work w JOIN node n ON n.id = w.claimed_by"
         " WHERE w.state = 'claimed' AND n.pid = :pid",
         {"pid": pid},
     )
@@ -128,7 +133,7 @@ def _held(tx: Tx, pid: int) -> Held:
         " WHERE a.outcome = 'lost' AND n.pid = :pid",
         {"pid": pid},
     )
-    return Held(claimed=claimed, taken=taken)
+    return Held(claimed=claimed, taken=taken, alone=alone)
 
 
 def _totals(tx: Tx) -> Totals:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from tenure.clock import US
-from tenure.limits import LAB_BUSY_SECONDS, LAB_LOOK_SECONDS
+from tenure.limits import LAB_ALONE_SECONDS, LAB_BUSY_SECONDS, LAB_LOOK_SECONDS
 from tenure.testing.lab.model import Fault, Scenario
 from tenure.testing.lab.postgres import Stop
 from tenure.testing.lab.waiting import until, until_seen
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from tenure.testing.lab.records import Records
     from tenure.testing.lab.traffic import Traffic
 
-__all__ = ["Blow", "Stage", "as_faults", "strike"]
+__all__ = ["Blow", "Stage", "as_faults", "caught", "strike"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,7 @@ async def _kill(stage: Stage, group: asyncio.TaskGroup) -> Blow:
 
     # A process that holds nothing has nothing to lose; one that stays idle is killed too.
     await until_seen(busy, LAB_BUSY_SECONDS)
+    await until_seen(partial(caught, stage, node, pid), LAB_ALONE_SECONDS)
     at = stage.clock.wall_us()
     await node.kill()
     held = await stage.evidence.held_by(pid)
@@ -152,6 +155,19 @@ async def _kill(stage: Stage, group: asyncio.TaskGroup) -> Blow:
         pid=pid,
         node=node,
     )
+
+
+async def caught(stage: Stage, node: NodeProcess, pid: int) -> bool:
+    """Stop a process for its end, or let it go on while a suspect runs alone on it.
+
+    Whatever dies alone with its process is quarantined: nobody could tell a row that
+    was hit by chance from one that kills.
+    """
+    node.signal(signal.SIGSTOP)
+    if not (await stage.evidence.held_by(pid)).alone:
+        return True
+    node.signal(signal.SIGCONT)
+    return False
 
 
 async def _start(node: NodeProcess) -> None:
