@@ -14,7 +14,7 @@ from tenure.testing.lab.model import Database, Scenario, planned
 from tenure.testing.lab.nodes import NodeProcess
 from tenure.testing.lab.records import Records
 from tenure.testing.lab.traffic import Traffic
-from tenure.testing.lab.waiting import until
+from tenure.testing.lab.waiting import until_seen
 from tests.store.yard import Yard
 
 SECOND = 1_000_000
@@ -54,15 +54,19 @@ async def test_a_process_on_which_a_suspect_runs_alone_is_not_stopped_for_its_en
         rng=seeded(1),
         clock=SystemClock(),
     )
+
+    async def stopped() -> bool:
+        return await asyncio.to_thread(shown.status) == psutil.STATUS_STOPPED
+
     try:
         held = (walker.node, claim.work.id, claim.number)
         assert await yard.do(lambda tx: holding.isolate(tx, *held))
         assert (await evidence.held_by(1)).alone == 1
         assert not await caught(stage, holder, 1)
-        assert shown.status() != psutil.STATUS_STOPPED
+        assert not await stopped()
         await yard.do(lambda tx: holding.mingle(tx, *held))
         assert await caught(stage, holder, 1)
-        await until(lambda: shown.status() == psutil.STATUS_STOPPED)
+        assert await until_seen(stopped, 30)
     finally:
         assert await holder.kill() == -signal.SIGKILL
         await stage.traffic.aclose()
