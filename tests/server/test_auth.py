@@ -201,3 +201,33 @@ async def test_the_nodes_are_listed(client: httpx.AsyncClient):
     (node,) = (await client.get("/api/v1/node")).json()["data"]
     assert node["state"] == "open"
     assert node["serves"]
+
+
+async def test_the_doctor_answers_an_admin_of_the_whole_tenant_and_nobody_else(
+    service: Service, client: httpx.AsyncClient, app: str
+):
+    for key in (
+        await service.make_key("read"),
+        await service.make_key("write"),
+        await service.make_key("write", app=app),
+    ):
+        async with service.connect(key) as narrow:
+            assert (await narrow.get("/api/v1/doctor")).status_code == 403
+    report = await client.get("/api/v1/doctor")
+    assert report.status_code == 200
+    assert report.json()["clean"] is True
+
+
+async def test_tasks_are_read_by_any_key_of_the_tenant_and_not_by_an_applications(
+    service: Service, client: httpx.AsyncClient, app: str, ids: dict[str, str]
+):
+    del client
+    one = f"/api/v1/background-task/{ids['task_id']}"
+    async with service.connect(await service.make_key("read")) as reader:
+        assert (await reader.get(one)).json()["id"] == ids["task_id"]
+    async with service.connect(await service.make_key("read", app=app)) as narrow:
+        assert (await narrow.get(one)).status_code == 403
+        assert (await narrow.get("/api/v1/background-task")).status_code == 403
+    key = await service.make_key("admin", tenant="stranger")
+    async with service.connect(key) as other:
+        assert (await other.get("/api/v1/background-task")).json()["data"] == []
