@@ -46,6 +46,7 @@ def told(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     }
 
 
+@pytest.mark.long
 async def test_case_19_a_machine_whose_clock_jumps_by_an_hour_doubles_nothing(
     told: tuple[Path, dict[str, str]], postgres_url: str, tmp_path: Path
 ) -> None:

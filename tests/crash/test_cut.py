@@ -111,7 +111,9 @@ async def sever(scene: Scene, how: str) -> NodeRow:
     return closed
 
 
-@pytest.mark.parametrize("how", ["refuse", "silent"])
+@pytest.mark.parametrize(
+    "how", ["refuse", pytest.param("silent", marks=pytest.mark.long)]
+)
 async def test_a_node_cut_off_from_its_database_stops_before_others_take_its_work(
     postgres_server: PostgresServer, postgres_url: str, tmp_path: Path, how: str
 ) -> None:

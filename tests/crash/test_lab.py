@@ -48,8 +48,24 @@ def test_every_scenario_has_a_short_form():
     }
 
 
+QUICK = {
+    (Database.SQLITE, Scenario.KILL),
+    (Database.POSTGRESQL, Scenario.KILL),
+    (Database.POSTGRESQL, Scenario.BACKENDS),
+    (Database.POSTGRESQL, Scenario.FAILOVER),
+}
+
+
 @pytest.mark.parametrize(
-    ("database", "scenario"), SIZE, ids=[f"{each}-{db}" for db, each in SIZE]
+    ("database", "scenario"),
+    [
+        pytest.param(
+            *each,
+            id=f"{each[1]}-{each[0]}",
+            marks=() if each in QUICK else pytest.mark.long,
+        )
+        for each in SIZE
+    ],
 )
 def test_the_promise_is_kept(
     database: Database, scenario: Scenario, tmp_path: Path, temporary: Path
@@ -77,6 +93,7 @@ def test_the_promise_is_kept(
     assert left_in(tmp_path) == left_in(temporary) == []
 
 
+@pytest.mark.long
 def test_a_run_that_would_be_over_before_its_first_fault_has_it_half_way(
     tmp_path: Path, temporary: Path
 ):
@@ -126,6 +143,7 @@ def test_a_stop_ends_every_process_that_it_started(tmp_path: Path, temporary: Pa
     assert left_in(temporary) == []
 
 
+@pytest.mark.long
 def test_a_lab_that_is_killed_takes_its_processes_with_it(
     tmp_path: Path, temporary: Path
 ):

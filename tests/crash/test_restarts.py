@@ -97,6 +97,7 @@ async def test_three_restarts_under_traffic_send_each_request_once(
         assert attempts == sink.total
 
 
+@pytest.mark.long
 async def test_five_kills_under_traffic_lose_nothing(
     database: str, tmp_path: Path
 ) -> None:

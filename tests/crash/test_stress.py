@@ -100,6 +100,7 @@ async def kill_backends(url: str, rounds: int) -> int:
     return ended
 
 
+@pytest.mark.long
 async def test_cases_19a_and_20_a_database_that_comes_and_goes_costs_only_time(
     postgres: Stoppable, tmp_path: Path
 ) -> None:

@@ -134,6 +134,9 @@ def post_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "dialect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)]
+)
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("post_revision")
 def test_both_releases_share_the_work_and_the_old_one_comes_back(
