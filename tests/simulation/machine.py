@@ -74,19 +74,34 @@ class WorkMachine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 2]),
     )
     def submit(self, lane: int, key: str, delay: int | None, priority: int) -> None:
+        self.world.submit(self._new(lane, key, delay, priority))
+
+    @precondition(lambda self: self.open)
+    @rule(
+        data=st.data(),
+        lane=st.integers(0, 4),
+        delay=st.sampled_from([None, None, None, 3 * SECOND]),
+    )
+    def bear(self, data: st.DataObject, lane: int, delay: int | None) -> None:
+        """Submit as a node that wants to hold the row at once; it may be closed."""
+        nodes = [*self.open, *(given.node for given in self.given[-1:])]
+        node = data.draw(st.sampled_from(nodes), label="node")
+        given = self.world.submit(self._new(lane, "a", delay, 2), node)
+        if given is not None:
+            self.given.append(given)
+
+    def _new(self, lane: int, key: str, delay: int | None, priority: int) -> NewWork:
         lane_id = sorted(self.world.rules)[lane]
         ordered = self.world.rules[lane_id].ordered
-        self.world.submit(
-            NewWork(
-                id=new_work_id(),
-                lane=lane_id,
-                kind="test",
-                tenant=TENANT,
-                subject="msg",
-                priority=priority,
-                due_at=None if delay is None else self.world.now + delay,
-                order_key=key if ordered else None,
-            )
+        return NewWork(
+            id=new_work_id(),
+            lane=lane_id,
+            kind="test",
+            tenant=TENANT,
+            subject="msg",
+            priority=priority,
+            due_at=None if delay is None else self.world.now + delay,
+            order_key=key if ordered else None,
         )
 
     @precondition(lambda self: self.open and self.world.rows)

@@ -86,7 +86,9 @@ class World(Protocol):
 
     def open_node(self) -> NodeId: ...
     def close_node(self, node: NodeId, why: str) -> None: ...
-    def submit(self, new: claims.NewWork) -> None: ...
+    def submit(
+        self, new: claims.NewWork, node: NodeId | None = None
+    ) -> Given | None: ...
     def claim(self, node: NodeId, want: int) -> list[Given]: ...
     def settle(self, items: Sequence[Settlement]) -> list[Answer]: ...
     def release(self, given: Given) -> int: ...
@@ -130,7 +132,8 @@ class MemoryWorld:
     def close_node(self, node: NodeId, why: str) -> None:
         self.closed[node] = self.closed[node] or why
 
-    def submit(self, new: claims.NewWork) -> None:
+    def submit(self, new: claims.NewWork, node: NodeId | None = None) -> Given | None:
+        """Put in a row; with a node, as its claim where nothing speaks against it."""
         due_at: int | None = new.due_at or self.now
         sequence = None
         reason = None
@@ -180,6 +183,10 @@ class MemoryWorld:
                 settled_at=None,
             )
         )
+        plain = self.rules[new.lane] in {LANES["plain"], LANES["at most once"]}
+        if node is None or not plain or phase is not Phase.DUE or self.closed[node]:
+            return None
+        return self.hand_over(new.id, node)
 
     def promote(self) -> None:
         for work in list(self.rows.values()):
@@ -410,10 +417,22 @@ class TwinWorld(MemoryWorld):
         super().close_node(node, why)
         self._at(lambda tx: nodes.close_node(tx, node, why))
 
-    def submit(self, new: claims.NewWork) -> None:
-        super().submit(new)
-        self._at(lambda tx: claims.submit(tx, [new]))
+    def submit(self, new: claims.NewWork, node: NodeId | None = None) -> Given | None:
+        given = super().submit(new, node)
+        birth = None
+        if node is not None:
+            birth = claims.Birth(
+                node=node,
+                serves=frozenset({"test"}),
+                count=1,
+                lane_max=100,
+                busy={},
+                skip=frozenset(),
+            )
+        born = self._at(lambda tx: claims.submit(tx, [new], birth=birth))
+        assert [each.work for each in born] == ([self.rows[new.id]] if given else [])
         self.compare()
+        return given
 
     def claim(self, node: NodeId, want: int) -> list[Given]:
         result = self._at(
