@@ -252,6 +252,7 @@ class MemoryWorld:
                 self.now,
                 late_success=True,
                 order=self.rules[work.lane].order,
+                at_most_once=self.rules[work.lane].at_most_once,
             )
             if change.late is not None:
                 attempt = self.attempts[key]
