@@ -111,9 +111,8 @@ async def sever(scene: Scene, how: str) -> NodeRow:
     return closed
 
 
-@pytest.mark.parametrize(
-    "how", ["refuse", pytest.param("silent", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["refuse", "silent"])
 async def test_a_node_cut_off_from_its_database_stops_before_others_take_its_work(
     postgres_server: PostgresServer, postgres_url: str, tmp_path: Path, how: str
 ) -> None:

@@ -51,7 +51,6 @@ def test_every_scenario_has_a_short_form():
 QUICK = {
     (Database.SQLITE, Scenario.KILL),
     (Database.POSTGRESQL, Scenario.KILL),
-    (Database.POSTGRESQL, Scenario.BACKENDS),
     (Database.POSTGRESQL, Scenario.FAILOVER),
 }
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 FACTOR = 10
 
 
-@pytest.mark.parametrize("seconds", [7, 45])
+@pytest.mark.parametrize("seconds", [pytest.param(7, marks=pytest.mark.long), 45])
 async def test_case_04_three_nodes_send_one_request_to_a_slow_receiver(
     postgres_url: str, tmp_path: Path, seconds: int
 ) -> None:

@@ -127,6 +127,7 @@ async def test_a_dump_restored_into_another_cluster_is_a_copy_that_may_be_held(
         await copy.aclose()
 
 
+@pytest.mark.long
 async def test_a_standby_that_was_promoted_is_the_same_database(
     tmp_path: Path,
 ) -> None:
