@@ -42,7 +42,7 @@ pins:
 test *args:
     pytest -q -n 2 --dist worksteal "$@"
 
-# The store's tests on PostgreSQL 15, where Debian's is installed.
+# The store's own SQL on PostgreSQL 15, where Debian's is installed.
 oldest *args:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -51,7 +51,8 @@ oldest *args:
         exit 0
     fi
     TENURE_TEST_POSTGRES_VERSION=15 pytest -q -n 2 --dist worksteal \
-        -k "postgres or not sqlite" tests/store tests/simulation "$@"
+        -k "postgres or not sqlite" tests/store/claims tests/store/backends \
+        tests/store/test_migrating.py tests/store/test_claims.py tests/simulation "$@"
 
 # The tests of whoever accepts and sends once more, with nothing born claimed.
 plain *args:
