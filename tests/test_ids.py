@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -118,3 +120,14 @@ def test_tokens_are_url_safe_and_never_repeat():
     assert len(made) == 100
     assert all(t.replace("-", "").replace("_", "").isalnum() for t in made)
     assert len(ids.random_bytes(24)) == 24
+
+
+def test_a_forked_child_draws_other_jitter_than_its_parent():
+    program = (
+        "import os; from tenure.ids import jitter; child = os.fork();"
+        " os.write(1, b'%f\\n' % jitter(0, 1)); child and os.waitpid(child, 0)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, timeout=60
+    )
+    assert len(set(said.stdout.split())) == 2

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from enum import StrEnum
-from random import Random, SystemRandom
+from random import Random
 from typing import Final, NewType
 
 from uuid_utils import uuid7
@@ -85,7 +85,9 @@ _LOW_80: Final = (1 << 80) - 1
 _MS_MAX: Final = (1 << 48) - 1
 # Version 7 and the RFC variant with every random bit zero.
 _FLOOR_BITS: Final = (0x7 << 76) | (0b10 << 62)
-_SYSTEM: Final = SystemRandom()
+# Spreads load and hides nothing: a call of the system for every delivery would only cost.
+_SPREAD: Final = Random()
+os.register_at_fork(after_in_child=_SPREAD.seed)
 
 
 def _encode(n: int) -> str:
@@ -216,6 +218,6 @@ def seeded(seed: int | str) -> Random:
 def jitter(low: float, high: float, rng: Random | None = None) -> float:
     """Return a number evenly spread over ``low`` to ``high``.
 
-    ``rng`` makes it repeatable; without one the system's randomness is asked.
+    ``rng`` makes it repeatable; without one each process draws from its own numbers.
     """
-    return (_SYSTEM if rng is None else rng).uniform(low, high)
+    return (_SPREAD if rng is None else rng).uniform(low, high)

@@ -79,7 +79,6 @@ WALK_PLACES_MAX: Final = 10_000  # groups of which a node remembers where it sto
 WALK_SHARE: Final = 0.1  # of wall time spent walking lanes that give nothing
 LIMITED_LANES_FACTOR: Final = 2  # SKIP LOCKED leaves a third to others: try twice
 PROMOTE_ROWS: Final = 500  # later → due per batch: 9 ms
-PROMOTE_EVERY_SECONDS: Final = 0.25  # at most this often
 BORN_SHARE: Final = 0.5  # of the slots that rows may hold from their acceptance on
 RATE_AHEAD_SECONDS: Final = 1.0  # a claimed row may carry a start instant so far ahead
 LANE_GROUP_BITS: Final = 24  # lane id = group << 24 | n: 16 million lanes per group
@@ -199,8 +198,6 @@ AUTO_DISABLE_SECONDS: Final = 5 * DAY_SECONDS  # of nothing but failures
 
 # --- API keys ---------------------------------------------------------------------------
 API_KEY_BYTES: Final = 32  # of randomness in a token
-API_KEY_CACHE_SECONDS: Final = 5.0  # a revoked key may still pass for so long
-API_KEY_CACHE_MAX: Final = 1_000  # keys a node remembers, known and unknown ones
 
 # --- API -------------------------------------------------------------------------------
 LIST_DEFAULT: Final = 50
@@ -363,11 +360,6 @@ class Durations:
     def poll_max_seconds(self) -> float:
         """Longest sleep of the worker loop while any lane is open."""
         return POLL_MAX_SECONDS / self.factor
-
-    @property
-    def promote_every_seconds(self) -> float:
-        """Shortest time between two promotions of later rows."""
-        return PROMOTE_EVERY_SECONDS / self.factor
 
     @property
     def slow_after_seconds(self) -> float:

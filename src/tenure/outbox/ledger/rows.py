@@ -15,7 +15,6 @@ from tenure.ids import (
     MessageId,
     TenantId,
 )
-from tenure.outbox import tables
 from tenure.outbox.model import (
     Application,
     Endpoint,
@@ -37,8 +36,6 @@ _MAP: Final = msgspec.json.Decoder(dict[str, str])
 _OBJECT: Final = msgspec.json.Decoder(dict[str, object])
 _SETTINGS: Final = msgspec.json.Decoder(EndpointSettings)
 _PAIRS: Final = msgspec.json.Decoder(tuple[tuple[str, str], ...])
-
-MESSAGE_COLUMNS: Final = tuple(tables.message.c)
 
 
 def dump(value: object) -> str:
