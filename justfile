@@ -65,7 +65,7 @@ plain *args:
 crash *args:
     pytest -q -s -m crash tests/crash tests/upgrade "$@"
 
-# The crash lab in full: 20,000 messages to 3 endpoints on each database; an hour or so.
+# The crash lab in full: 20,000 messages to 3 endpoints on each database. Takes long.
 lab *args:
     tenure lab --database postgresql --messages 20000 "$@"
     tenure lab --database sqlite --messages 20000 "$@"

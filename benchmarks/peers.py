@@ -1,7 +1,7 @@
 """Other task queues on PostgreSQL, each drained of jobs that do nothing.
 
-Every one is asked as its documentation says, with the batch or concurrency at which it
-drained fastest here, on the same server with the same durability. Jobs are enqueued
+Every one is asked as its documentation says, with one batch size or concurrency (not
+searched for the best), on the same server with the same durability. Jobs are enqueued
 before the clock starts. What each keeps of a finished job differs: pgqueuer a log row,
 procrastinate the job and its events, DBOS the workflow's status and result.
 """
