@@ -100,7 +100,7 @@ async def test_births_take_half_of_the_slots_and_give_them_back(rig: Rig):
     assert member.loop.claiming_since is not None
     member.loop.births.withdraw(first)
     assert member.loop.bulkhead.used == 0
-    assert member.loop.claiming_since is None
+    assert member.loop.births.since is None
 
 
 async def test_nothing_is_offered_while_a_backlog_is_known(rig: Rig):
@@ -142,7 +142,10 @@ async def test_an_offer_stays_open_until_what_was_born_is_in_the_hand(rig: Rig):
     take(member, offered, born, at, now_us)
     await rig.until_state(born[0].work.id, State.SUCCEEDED)
     assert in_no_hand == []
-    assert (member.loop.claiming_since, member.loop.bulkhead.used) == (None, 0)
+    # A poll may be claiming at this very moment; then that ends.
+    await until(
+        lambda: (member.loop.claiming_since, member.loop.bulkhead.used) == (None, 0)
+    )
 
 
 async def test_a_suspect_waits_for_what_is_being_born(rig: Rig):
