@@ -26,6 +26,8 @@ __all__ = [
     "NodeId",
     "Prefix",
     "Random",
+    "ReceiptId",
+    "SourceId",
     "TaskId",
     "TenantId",
     "WorkId",
@@ -39,6 +41,8 @@ __all__ = [
     "new_id",
     "new_key_id",
     "new_message_id",
+    "new_receipt_id",
+    "new_source_id",
     "new_task_id",
     "new_tenant_id",
     "new_work_id",
@@ -55,6 +59,8 @@ KeyId = NewType("KeyId", str)
 LaneId = NewType("LaneId", int)
 MessageId = NewType("MessageId", str)
 NodeId = NewType("NodeId", int)
+ReceiptId = NewType("ReceiptId", str)
+SourceId = NewType("SourceId", str)
 TaskId = NewType("TaskId", str)
 TenantId = NewType("TenantId", str)
 WorkId = NewType("WorkId", str)
@@ -68,6 +74,9 @@ class Prefix(StrEnum):
     ENDPOINT = "ep"
     KEY = "key"
     MESSAGE = "msg"
+    RECEIPT = "rcpt"
+    REFUSED = "rfsd"
+    SOURCE = "src"
     TASK = "qtask"
     TENANT = "org"
     WORK = "wrk"
@@ -183,6 +192,16 @@ def new_key_id() -> KeyId:
 def new_message_id(*, at_us: int | None = None) -> MessageId:
     """Return a fresh id for a message; `at_us` as in `new_id`."""
     return MessageId(new_id(Prefix.MESSAGE, at_us=at_us))
+
+
+def new_receipt_id(*, at_us: int | None = None) -> ReceiptId:
+    """Return a fresh id for a receipt; `at_us` as in `new_id`."""
+    return ReceiptId(new_id(Prefix.RECEIPT, at_us=at_us))
+
+
+def new_source_id() -> SourceId:
+    """Return a fresh id for a source."""
+    return SourceId(new_id(Prefix.SOURCE))
 
 
 def new_task_id() -> TaskId:

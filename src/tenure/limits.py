@@ -218,6 +218,31 @@ OVERVIEW_CACHE_SECONDS: Final = 2.0  # the overview costs a pass over the rows
 OVERVIEW_CACHE_MAX: Final = 100  # overviews remembered per node
 CLOCK_SKEW_SECONDS: Final = 300.0  # how far a caller may be ahead of us
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
+EXPRESSION_BYTES: Final = 4_096  # of one CEL filter or transform
+DROP_HEADERS_MAX: Final = 100  # names that an endpoint does not pass on
+
+# --- Inbox -----------------------------------------------------------------------------
+SOURCES_MAX: Final = 10_000  # per tenant; a source is a configuration, not a customer
+RECEIPT_BYTES: Final = 10 * MIB  # default cap of one request's body
+RECEIPT_BYTES_MAX: Final = 64 * MIB  # what a source may raise it to: held in memory
+SOURCE_SECRETS_MAX: Final = 10  # live at once: more than a rotation ever needs
+SOURCE_NETWORKS_MAX: Final = 200  # CIDR blocks that a source may list
+SOURCE_CONFIGS_MAX: Final = 10_000  # sources that a node remembers, with opened secrets
+DEDUPE_SECONDS: Final = 24 * 3600.0  # default window of a provider's event id
+DEDUPE_MAX_SECONDS: Final = 30 * 24 * 3600.0  # as long as receipts are kept
+DEDUPE_KEY_MAX: Final = 256  # characters; longer keys are kept as their hash
+RECEIPT_DAYS: Final = 30  # how long a receipt is kept once its work is over
+REFUSED_KEPT: Final = 50  # newest refused receipts of a source that people can look at
+REFUSED_BODY_BYTES: Final = 64 * 1024  # of a refused body: enough to see why
+REFUSED_QUEUE_MAX: Final = 1_000  # refusals waiting to be written; beyond, only counted
+REFUSED_FLUSH_SECONDS: Final = 0.5  # between two writes of refusals
+RECEIPT_RETRY_AFTER_SECONDS: Final = 5  # told to senders while the database is away
+RECEIPT_STALE_ROUNDS_MAX: Final = (
+    4  # a source that changes more often during one accept
+)
+RECEIPT_EVENTS_MAX: Final = 1_000  # events in one CloudEvents batch
+RATE_COUNT_MAX: Final = 1_000_000  # receipts per window that a source's limit may allow
+RATE_WINDOW_MAX_SECONDS: Final = 24 * 3600.0  # of a source's rate limit
 REQUEST_ID_MAX: Final = 128  # characters of a caller's X-Request-Id
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
 

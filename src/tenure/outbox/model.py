@@ -42,6 +42,8 @@ from tenure.limits import (
     Durations,
 )
 from tenure.outbox.kept import Kept
+from tenure.outbox.particulars import EndpointSettings
+from tenure.outbox.relayed import Relay
 from tenure.outbox.secrets import SecretKind
 
 T = TypeVar("T")
@@ -202,29 +204,6 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointSettings:
-    """What Tenure offers for an endpoint beyond the Svix API (`tenure` in bodies).
-
-    `timeout_seconds` is the total deadline of one attempt (1-60, None = the
-    deployment's). `retry_seconds` are the delays before each attempt, the first one
-    included (None = the default schedule). `retry_statuses` are 3xx and 4xx statuses
-    that are retried although they are final by default. `allow_networks` are CIDR
-    blocks reachable although they are not public; admin keys only. `at_most_once`
-    settles a lost attempt dead instead of sending again. `svix_headers` sends `svix-*`
-    beside `webhook-*`.
-    """
-
-    timeout_seconds: float | None = None
-    method: str = "POST"
-    retry_seconds: tuple[float, ...] | None = None
-    retry_statuses: tuple[int, ...] = ()
-    insecure: bool = False
-    allow_networks: tuple[str, ...] = ()
-    at_most_once: bool = False
-    svix_headers: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointIn:
     """An endpoint to create, or to put in the place of an existing one.
 
@@ -368,7 +347,8 @@ class NewMessage(Struct, frozen=True, kw_only=True):
     `content_type` None means application/json. `deliver_at` is the first attempt's
     earliest instant, `delay_us` the same counted from the acceptance; at most one of
     them. `expires_at` is the instant past which nothing is sent any more.
-    `application` is created when the path names none that exists.
+    `application` is created when the path names none that exists. `relay` says of a
+    message that arrived as a webhook how it arrived.
     """
 
     event_type: str
@@ -383,10 +363,14 @@ class NewMessage(Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
     retention_seconds: float | None = None
     application: ApplicationIn | None = None
+    relay: Relay | None = None
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """An accepted message; `body` is None when not asked for or expunged."""
+    """An accepted message; `body` is None when not asked for or expunged.
+
+    `relay` is there only while the message is accepted: reads leave it out.
+    """
 
     id: MessageId
     app: AppId
@@ -402,6 +386,7 @@ class Message(Struct, frozen=True, kw_only=True):
     created_at: int
     body: bytes | None = None
     expunged: bool = False
+    relay: Relay | None = None
 
 
 class Accepted(Struct, frozen=True, kw_only=True):

@@ -138,9 +138,11 @@ message = Table(
     instant("deliver_at"),
     instant("expires_at"),
     instant("created_at", nullable=False),
+    Column("relay", Text),
     PrimaryKeyConstraint("id"),
 )
-"""`content_type` is NULL for JSON. `expires_at` is the sender's own: past it nothing is
+"""`relay` is how a message arrived that came as a webhook (`tenure.outbox.relayed`).
+`content_type` is NULL for JSON. `expires_at` is the sender's own: past it nothing is
 sent any more. `deliver_at` is when the first attempt was asked for."""
 Index("ix_message_app_id", message.c.app, message.c.id)
 Index(
@@ -221,6 +223,31 @@ exchange = Table(
 """What went over the wire in one attempt: the address as it was then, header blocks as
 JSON bytes (request values masked), the response's first bytes. `status_code` is NULL when
 there was no HTTP answer; `cause` and `phase` then say why."""
+
+archived = Table(
+    "archived",
+    metadata,
+    Column("endpoint", Id, nullable=False),
+    Column("message", Id, nullable=False),
+    Column("work", Id, nullable=False),
+    Column("app", Id, nullable=False),
+    Column("tenant", Id, nullable=False),
+    Column("event_type", Id, nullable=False),
+    Column("content_type", Text),
+    Column("headers", LargeBinary),
+    Column("body", LargeBinary, nullable=False),
+    instant("archived_at", nullable=False),
+    instant("expires_at"),
+    PrimaryKeyConstraint("endpoint", "message"),
+)
+"""What an endpoint of the kind `archive` has taken, in the commit that settled it.
+Insert-only; `expires_at` NULL keeps it for ever."""
+Index(
+    "ix_archived_expires_at",
+    archived.c.expires_at,
+    postgresql_where=text("expires_at IS NOT NULL"),
+    sqlite_where=text("expires_at IS NOT NULL"),
+)
 
 idempotency = Table(
     "idempotency",

@@ -119,6 +119,14 @@ def settings_out(settings: EndpointSettings) -> Json:
         "allowNetworks": list(settings.allow_networks),
         "atMostOnce": settings.at_most_once,
         "svixHeaders": settings.svix_headers,
+        "kind": settings.kind,
+        "filter": settings.filter,
+        "transform": settings.transform,
+        "dropHeaders": None
+        if settings.drop_headers is None
+        else list(settings.drop_headers),
+        "relayQuery": settings.relay_query,
+        "archiveDays": settings.archive_days,
     }
 
 

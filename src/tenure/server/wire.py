@@ -219,7 +219,7 @@ class SettingsIn(In):
         ]
         | None
     ) = None
-    method: Literal["POST", "PUT", "PATCH", "DELETE"] = "POST"
+    method: Literal["POST", "PUT", "PATCH", "DELETE", "same"] = "POST"
     retry_seconds: (
         Annotated[
             list[Annotated[float, Field(ge=0, le=limits.RETRY_AFTER_MAX_SECONDS)]],
@@ -236,6 +236,18 @@ class SettingsIn(In):
     )
     at_most_once: bool = False
     svix_headers: bool = False
+    kind: Annotated[str, Field(min_length=1, max_length=200)] = "http"
+    filter: Annotated[str, Field(max_length=limits.EXPRESSION_BYTES)] | None = None
+    transform: Annotated[str, Field(max_length=limits.EXPRESSION_BYTES)] | None = None
+    drop_headers: (
+        Annotated[
+            list[Annotated[str, Field(max_length=200)]],
+            Field(max_length=limits.DROP_HEADERS_MAX),
+        ]
+        | None
+    ) = None
+    relay_query: bool = False
+    archive_days: Annotated[int, Field(ge=1, le=limits.HISTORY_DAYS_MAX)] | None = None
 
     def value(self) -> model.EndpointSettings:
         """Return it as the outbox takes it."""
@@ -250,6 +262,14 @@ class SettingsIn(In):
             allow_networks=tuple(self.allow_networks),
             at_most_once=self.at_most_once,
             svix_headers=self.svix_headers,
+            kind=self.kind,
+            filter=self.filter,
+            transform=self.transform,
+            drop_headers=None
+            if self.drop_headers is None
+            else tuple(self.drop_headers),
+            relay_query=self.relay_query,
+            archive_days=self.archive_days,
         )
 
 

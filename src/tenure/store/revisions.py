@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from tenure.store.tx import Tx
 
-KNOWN: Final = ("0001_kernel", "0002_outbox", "0003_retention")
+KNOWN: Final = ("0001_kernel", "0002_outbox", "0003_retention", "0004_inbox")
 """Every revision of this release, oldest first."""
 NEWEST: Final = KNOWN[-1]
-NEEDED: Final = "0003_retention"
+NEEDED: Final = "0004_inbox"
 """What a start brings: the newest before the first post revision that may be missing."""
 VERSION_TABLE: Final = "tenure_revision"
 FLOOR: Final = "schema_floor"

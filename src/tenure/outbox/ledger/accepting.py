@@ -68,6 +68,7 @@ _MESSAGE: Final = (
     "content_type",
     "deliver_at",
     "expires_at",
+    "relay",
 )
 _RARE: Final = 5
 """Where the columns begin that most messages leave NULL."""
@@ -475,6 +476,7 @@ def _message_row(message: Message) -> tuple[Any, ...]:
         message.content_type,
         message.deliver_at,
         message.expires_at,
+        None if message.relay is None else message.relay.stored,
     )
 
 
@@ -501,6 +503,7 @@ def _made(case: _Case) -> Message:
         expires_at=given.expires_at,
         created_at=created_at,
         body=given.body,
+        relay=given.relay,
     )
 
 

@@ -1,0 +1,1 @@
+"""The inbox's SQL: sources, receipts, what was refused."""
