@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
@@ -18,16 +18,20 @@ from tenure.outbox.routes import Routes
 from tenure.store.batching import Batcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tenure.clock import Clock
     from tenure.ids import TenantId
     from tenure.outbox.model import Idempotency, Message, NewMessage, OutboxSettings
     from tenure.store.backend import Backend
-    from tenure.store.claims import Birth, Claimed
+    from tenure.store.claims import Claimed
     from tenure.store.tx import Tx
     from tenure.work.births import Births
     from tenure.work.kinds import Loaded
+
+
+R = TypeVar("R")
+_EMPTY: Final = Batch(answers=(), routes=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,10 @@ class Sender:
 
     births: Births
     remember: Callable[[Claimed, Message], Loaded | None]
+
+
+Accept: TypeAlias = "Callable[[Sequence[AcceptItem]], Batch]"
+"""Accepts messages in the transaction that it was made for."""
 
 
 def _matched(answer: Answer) -> int:
@@ -132,35 +140,49 @@ class Acceptor:
         )
 
     async def _accept_all(self, items: list[AcceptItem]) -> list[Answer]:
+        def run(tx: Tx, accept: Accept) -> list[Answer]:
+            del tx
+            return list(accept(items).answers)
+
+        return await self.within(run, len(items), retry=len(items) == 1)
+
+    async def within(
+        self, fn: Callable[[Tx, Accept], R], most: int, *, retry: bool
+    ) -> R:
+        """Run a transaction that accepts up to `most` messages among other things.
+
+        `fn` gets a function that accepts a batch in that transaction, to be called once
+        at most, and may run again as `Backend.write` says.
+        """
         sender = self.sender
-        offered = None if sender is None else sender.births.offer(len(items))
-        if sender is None or offered is None:
-            batch, *_ = await self._commit(items, None)
-        else:
-            try:
-                batch, at, now_us = await self._commit(items, offered.birth)
-            except BaseException:
+        offered = None if sender is None else sender.births.offer(most)
+        birth = None if offered is None else offered.birth
+
+        def run(tx: Tx) -> tuple[R, Batch, float, int]:
+            at, now_us, batch = self._monotonic(), tx.now, _EMPTY
+
+            def accept(items: Sequence[AcceptItem]) -> Batch:
+                nonlocal batch
+                batch = accept_batch(
+                    tx, items, routes=self._routes, settings=self._settings, birth=birth
+                )
+                return batch
+
+            return fn(tx, accept), batch, at, now_us
+
+        try:
+            result, batch, at, now_us = await self._backend.write(run, retry=retry)
+        except BaseException:
+            if sender is not None and offered is not None:
                 sender.births.withdraw(offered)
-                raise
+            raise
+        if sender is not None and offered is not None:
             born = [claimed for claimed, _ in batch.born]
             jobs = [sender.remember(*each) for each in batch.born]
             sender.births.take(offered, born, jobs, at=at, now_us=now_us)
         self._routes.keep(batch.routes)
         # What was born here is being sent; the rest is for a claim to find.
-        if not batch.born or len(batch.born) < sum(map(_matched, batch.answers)):
+        matched = sum(map(_matched, batch.answers))
+        if matched > len(batch.born):
             self._committed()
-        return list(batch.answers)
-
-    async def _commit(
-        self, items: list[AcceptItem], birth: Birth | None
-    ) -> tuple[Batch, float, int]:
-        """Return the batch, and when (monotonic) its transaction read which instant."""
-
-        def accept(tx: Tx) -> tuple[Batch, float, int]:
-            at, now_us = self._monotonic(), tx.now
-            batch = accept_batch(
-                tx, items, routes=self._routes, settings=self._settings, birth=birth
-            )
-            return batch, at, now_us
-
-        return await self._backend.write(accept, retry=len(items) == 1)
+        return result
