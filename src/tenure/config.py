@@ -192,6 +192,20 @@ class Settings(BaseSettings):
         le=limits.PAYLOAD_HARD_BYTES,
         description="Largest message body in bytes.",
     )
+    receipt_max_bytes: int = Field(
+        default=limits.RECEIPT_BYTES,
+        ge=1,
+        le=limits.RECEIPT_BYTES_MAX,
+        description="Largest body of a received webhook, in bytes; a source may say"
+        " otherwise.",
+    )
+    trusted_proxies: Annotated[
+        tuple[IPvAnyNetwork, ...], NoDecode, BeforeValidator(_networks)
+    ] = Field(
+        default=(),
+        description="Networks (CIDR) of proxies whose `X-Forwarded-*` headers say who"
+        " calls. Unset: nobody's do.",
+    )
     notify: Switch = Field(
         default=True,
         description="`off`: no `LISTEN` and `NOTIFY` on PostgreSQL, as behind a"

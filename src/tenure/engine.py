@@ -23,6 +23,8 @@ from tenure.clock import Clock, SystemClock
 from tenure.config import Settings, load
 from tenure.errors import ConfigInvalid, InvariantViolated, Unavailable, WrongKeyRing
 from tenure.ids import token
+from tenure.inbox.inbox import Inbox
+from tenure.inbox.ledger import retaining
 from tenure.limits import (
     ADOPTION_LOOK_SECONDS,
     DAY_SECONDS,
@@ -170,6 +172,7 @@ class Engine:
         self._exits: Final = contextlib.AsyncExitStack()
         self._backend: Backend | None = None
         self._outbox: Outbox | None = None
+        self._inbox: Inbox | None = None
         self._submitter: Submitter | None = None
         self._wakeups: Wakeups | None = None
         self._loop: WorkerLoop | None = None
@@ -187,6 +190,11 @@ class Engine:
     def outbox(self) -> Outbox:
         """The outbox. Raises InvariantViolated before `start`."""
         return _started(self._outbox)
+
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox. Raises InvariantViolated before `start`."""
+        return _started(self._inbox)
 
     @property
     def submitter(self) -> Submitter:
@@ -290,6 +298,18 @@ class Engine:
         )
         outbox.start()
         self._exits.push_async_callback(outbox.aclose)
+        self._inbox = inbox = Inbox(
+            backend,
+            outbox,
+            ring,
+            self.clock,
+            self.events,
+            body_bytes_max=settings.receipt_max_bytes,
+            keep_seconds=outbox_settings(settings, self.durations).idempotency_seconds,
+            wake=self._committed,
+        )
+        inbox.start()
+        self._exits.push_async_callback(inbox.aclose)
         if self._works:
             await self._join(backend, ring, off=copied)
 
@@ -367,6 +387,7 @@ class Engine:
             self.clock,
             self.events,
             lambda: self.node,
+            more=retaining.STEPS,
         )
         self._tasks.start(retention.run(), name="engine.retention")
         self._listen(backend, loop)

@@ -232,6 +232,7 @@ DEDUPE_SECONDS: Final = 24 * 3600.0  # default window of a provider's event id
 DEDUPE_MAX_SECONDS: Final = 30 * 24 * 3600.0  # as long as receipts are kept
 DEDUPE_KEY_MAX: Final = 256  # characters; longer keys are kept as their hash
 RECEIPT_DAYS: Final = 30  # how long a receipt is kept once its work is over
+LISTENER_DAYS: Final = 400  # a listener's cursor that nobody moved since goes
 REFUSED_KEPT: Final = 50  # newest refused receipts of a source that people can look at
 REFUSED_BODY_BYTES: Final = 64 * 1024  # of a refused body: enough to see why
 REFUSED_QUEUE_MAX: Final = 1_000  # refusals waiting to be written; beyond, only counted
@@ -240,6 +241,10 @@ RECEIPT_RETRY_AFTER_SECONDS: Final = 5  # told to senders while the database is 
 RECEIPT_STALE_ROUNDS_MAX: Final = (
     4  # a source that changes more often during one accept
 )
+PROOF_BYTES: Final = 16 * 1024  # of a header that carries a signature
+PROOFS_MAX: Final = 20  # signatures in one header: more only cost time
+TOLERANCE_MAX_SECONDS: Final = 24 * 3600.0  # a signed instant may be off by, at most
+RECEIVING_BYTES_MAX: Final = 256 * MIB  # bodies that one process holds unanswered
 RECEIPT_EVENTS_MAX: Final = 1_000  # events in one CloudEvents batch
 RATE_COUNT_MAX: Final = 1_000_000  # receipts per window that a source's limit may allow
 RATE_WINDOW_MAX_SECONDS: Final = 24 * 3600.0  # of a source's rate limit

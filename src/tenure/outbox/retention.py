@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tenure.errors import Unavailable
@@ -14,13 +15,13 @@ from tenure.limits import (
     RETENTION_SHARE,
     TASKS_PASS_SECONDS,
 )
-from tenure.outbox.ledger.retaining import STEPS, Keep, Step
+from tenure.outbox.ledger.retaining import STEPS, Keep, Step, Stepping
 from tenure.store import chores
 from tenure.store.contract import RowsLocked
 from tenure.telemetry.events import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tenure.clock import Clock
     from tenure.ids import NodeId
@@ -38,7 +39,8 @@ _OFTEN: Final = {"payloads": PAYLOADS_PASS_SECONDS, "tasks": TASKS_PASS_SECONDS}
 class Retention:
     """Removes what is over and old. One node of a fleet does it at a time.
 
-    `node` says under which id this process takes chores; None takes none.
+    `node` says under which id this process takes chores; None takes none. `more` are
+    the chores of other slices.
     """
 
     def __init__(
@@ -48,12 +50,15 @@ class Retention:
         clock: Clock,
         events: Events,
         node: Callable[[], NodeId | None],
+        *,
+        more: Mapping[str, Stepping] = MappingProxyType({}),
     ) -> None:
         self._backend: Final = backend
         self._keep: Final = Keep.of(settings)
         self._clock: Final = clock
         self._events: Final = events
         self._node: Final = node
+        self._more: Final = more
         self._every: Final = settings.durations.scaled(HOUSEKEEPING_SECONDS)
 
     async def run(self) -> None:
@@ -77,7 +82,7 @@ class Retention:
         Returns how many rows went. What fails in one chore never holds up the others.
         Raises Unavailable while the database is away.
         """
-        due = await self._backend.read(partial(chores.due, names=list(STEPS)))
+        due = await self._backend.read(partial(chores.due, names=[*STEPS, *self._more]))
         removed = 0
         for name in due:
             try:
@@ -100,7 +105,7 @@ class Retention:
             return None
         began = self._clock.monotonic()
         step = await self._backend.write(
-            partial(one_step, name=name, node=node, keep=self._keep)
+            partial(one_step, name=name, node=node, keep=self._keep, more=self._more)
         )
         took = self._clock.monotonic() - began
         if step is not None and step.place is not None:
@@ -109,12 +114,19 @@ class Retention:
         return step
 
 
-def one_step(tx: Tx, name: str, node: NodeId, keep: Keep) -> Step | None:
+def one_step(
+    tx: Tx,
+    name: str,
+    node: NodeId,
+    keep: Keep,
+    more: Mapping[str, Stepping] = MappingProxyType({}),
+) -> Step | None:
     """Do the next step of a chore; None when it is not due or another node has it."""
     chore = chores.take(tx, name, node)
     if chore is None:
         return None
-    step = STEPS[name](tx, chore.place, keep)
+    doing = STEPS.get(name) or more[name]
+    step = doing(tx, chore.place, keep)
     if step.place is None:
         chores.rest(tx, chore, _OFTEN.get(name, RETENTION_PASS_SECONDS))
     else:

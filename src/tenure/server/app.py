@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from tenure.errors import BadRequest, MethodNotAllowed, NotFound, TenureError
-from tenure.server import hot, metrics, openapi, requests, unoffered
+from tenure.server import hot, metrics, openapi, receiving, requests, unoffered
 from tenure.server.api import routers
 from tenure.server.auth import Headers, KeyDoor, first_of_each
 from tenure.server.bounds import ClientGone, check_headers
@@ -44,7 +44,12 @@ def asgi(engine: Serves) -> "Front":
     """
     site = Site(engine=engine)
     door = KeyDoor(site)
-    return Front(site, hot.MessageRoute(site, door), control_plane(site, door))
+    return Front(
+        site,
+        hot.MessageRoute(site, door),
+        receiving.ReceiptRoute(site),
+        control_plane(site, door),
+    )
 
 
 def control_plane(site: Site, door: KeyDoor) -> FastAPI:
@@ -138,13 +143,18 @@ def _methods(request: Request) -> set[str]:
 class Front:
     """What every request passes."""
 
-    __slots__ = ("_messages", "_site", "control")
+    __slots__ = ("_messages", "_receipts", "_site", "control")
 
     def __init__(
-        self, site: Site, messages: hot.MessageRoute, control: FastAPI
+        self,
+        site: Site,
+        messages: hot.MessageRoute,
+        receipts: receiving.ReceiptRoute,
+        control: FastAPI,
     ) -> None:
         self._site: Final = site
         self._messages: Final = messages
+        self._receipts: Final = receipts
         self.control: Final = control
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,6 +175,10 @@ class Front:
         reply = _Reply(send, _extra_headers(scope, headers, path, request_id))
         try:
             check_headers(scope)
+            source = receiving.match(path)
+            if source is not None:
+                await reply.answer(await self._receipts.answer(scope, receive, source))
+                return
             app_ref = hot.match(path) if scope["method"] == "POST" else None
             if app_ref is not None:
                 if path != scope["path"]:  # the mount's scope is not ours to change

@@ -6,6 +6,7 @@ arrives as `http.disconnect`: nobody is left to answer, and nothing may be store
 """
 
 import asyncio
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final
 
@@ -89,8 +90,19 @@ class BodyReader:
         self._late: Final[set[asyncio.Task[Any]]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def read(self, scope: Scope, receive: Receive, most: int) -> bytes:
-        """Return the whole body as `read_body` does; once at a time in a task."""
+    async def read(
+        self,
+        scope: Scope,
+        receive: Receive,
+        most: int,
+        *,
+        took: Callable[[int], None] | None = None,
+    ) -> bytes:
+        """Return the whole body as `read_body` does; once at a time in a task.
+
+        `took` is told of each part's size before it is kept; what it raises ends the
+        reading.
+        """
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         if task is None or task in self._until:
@@ -100,7 +112,7 @@ class BodyReader:
         if self._timer is None:
             self._timer = loop.call_at(until, self._look, loop)
         try:
-            return await _read(scope, receive, most)
+            return await _read(scope, receive, most, took)
         except asyncio.CancelledError:
             if task not in self._late or task.uncancel() > others:
                 raise
@@ -122,7 +134,12 @@ class BodyReader:
                 task.cancel()
 
 
-async def _read(scope: Scope, receive: Receive, most: int) -> bytes:
+async def _read(
+    scope: Scope,
+    receive: Receive,
+    most: int,
+    took: Callable[[int], None] | None = None,
+) -> bytes:
     length = declared_length(scope)
     if length is not None and length > most:
         if length <= DISCARD_BYTES:
@@ -141,6 +158,8 @@ async def _read(scope: Scope, receive: Receive, most: int) -> bytes:
                 await _discard(receive, DISCARD_BYTES - size)
             raise _too_large(most)
         if part:
+            if took is not None:
+                took(len(part))
             parts.append(part)
         if size == length or not message.get("more_body", False):
             break  # at the declared length nothing can follow: ask no more
@@ -174,7 +193,6 @@ def _too_slow() -> RequestTooSlow:
 
 def _too_large(most: int) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"The request body is larger than {most} bytes: send less, or raise"
-        " payload_max_bytes",
+        f"The request body is larger than {most} bytes: send less, or raise the bound",
         bound=most,
     )

@@ -9,6 +9,7 @@ from tenure.clock import Clock
 from tenure.config import Settings
 from tenure.engine import Health
 from tenure.errors import Draining, InvariantViolated
+from tenure.inbox.inbox import Inbox
 from tenure.outbox.outbox import Outbox
 from tenure.server.bounds import body_bound
 from tenure.store.backend import Backend
@@ -34,6 +35,11 @@ class Serves(Protocol):
     @property
     def outbox(self) -> Outbox:
         """The outbox, once started."""
+        ...
+
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox, once started."""
         ...
 
     @property
@@ -71,6 +77,14 @@ class Site:
         """The outbox. Raises Draining before the start."""
         try:
             return self.engine.outbox
+        except InvariantViolated:
+            raise _not_started() from None
+
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox. Raises Draining before the start."""
+        try:
+            return self.engine.inbox
         except InvariantViolated:
             raise _not_started() from None
 

@@ -146,6 +146,11 @@ class Event(Enum):
         logging.WARNING,
         "A periodic pass over what has passed its time ended early; it comes again.",
     )
+    RECEIPTS_REFUSED = _Spec(
+        "receipts refused",
+        logging.INFO,
+        "A source refused requests for this reason, so many since the last such line.",
+    )
     REQUEST_FAILED = _Spec(
         "request failed",
         logging.ERROR,

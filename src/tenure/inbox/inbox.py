@@ -1,0 +1,217 @@
+"""The inbox as the engine, the API and the command line call it.
+
+Every method takes the tenant first, runs as one transaction (receipts share theirs) and
+answers frozen values. `receive` alone takes no tenant: a path belongs to one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tenure.inbox.known import Known
+from tenure.inbox.ledger import listening, reading, sources
+from tenure.inbox.model import (
+    Receipt,
+    ReceiptDetail,
+    ReceiptFilter,
+    Refusals,
+    Source,
+    SourceIn,
+    SourcePatch,
+)
+from tenure.inbox.receiver import Receiver, Reply
+from tenure.inbox.refusing import Refuser
+from tenure.outbox.door import Door
+from tenure.outbox.model import Idempotency, Page, PageIn, Resent, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tenure.clock import Clock
+    from tenure.ids import TenantId
+    from tenure.inbox.arrivals import Arrival
+    from tenure.inbox.ledger.listening import Cursor
+    from tenure.outbox.keyring import KeyRing
+    from tenure.outbox.outbox import Outbox
+    from tenure.store.backend import Backend
+    from tenure.telemetry.events import Events
+
+__all__ = ["Inbox"]
+
+_FIRST_PAGE: Final = PageIn()
+_EVERY_RECEIPT: Final = ReceiptFilter()
+
+
+class Inbox:
+    """Receives webhooks and keeps what people ask about them.
+
+    Call `start` on the loop that will use it, `aclose` at the end, before the outbox's.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        outbox: Outbox,
+        ring: KeyRing,
+        clock: Clock,
+        events: Events,
+        *,
+        body_bytes_max: int,
+        keep_seconds: float,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        self._ring: Final = ring
+        self._door: Final = Door(backend, keep_seconds=keep_seconds)
+        self._wake: Final = wake
+        self._known: Final = Known(backend, ring, clock)
+        self._refuser: Final = Refuser(backend, clock, events)
+        self.receiver: Final = Receiver(
+            self._known,
+            self._refuser,
+            outbox.acceptor,
+            ring,
+            clock,
+            body_bytes_max=body_bytes_max,
+        )
+
+    def start(self) -> None:
+        """Begin to receive on this event loop."""
+        self.receiver.start()
+        self._refuser.start()
+
+    async def aclose(self) -> None:
+        """Receive nothing more; return when everything received is committed."""
+        await self.receiver.aclose()
+        await self._refuser.aclose()
+        await self._known.aclose()
+
+    async def receive(
+        self, path: str, head: Arrival, read: Callable[[int], Awaitable[bytes]]
+    ) -> Reply:
+        """Answer one request; see `Receiver.receive`."""
+        return await self.receiver.receive(path, head, read)
+
+    # --- sources ---------------------------------------------------------------------
+
+    async def create_source(
+        self,
+        tenant: TenantId,
+        given: SourceIn,
+        *,
+        idempotency: Idempotency | None = None,
+    ) -> Written[Source]:
+        """Create a source, and its application where it names none."""
+        do = partial(sources.create_source, tenant=tenant, given=given, ring=self._ring)
+        return await self._door.once(tenant, idempotency, "source.create", do, Source)
+
+    async def get_source(self, tenant: TenantId, ref: str) -> Source:
+        """Return a source by its id or uid."""
+        return await self._door.read(sources.find_source, tenant, ref, ring=self._ring)
+
+    async def list_sources(
+        self,
+        tenant: TenantId,
+        page: PageIn = _FIRST_PAGE,
+        *,
+        app: str | None = None,
+    ) -> Page[Source]:
+        """Return one page of sources; `app` (an id) narrows it to an application's."""
+        return await self._door.read(
+            sources.list_sources, tenant, page, ring=self._ring, app=app
+        )
+
+    async def update_source(
+        self, tenant: TenantId, ref: str, given: SourceIn
+    ) -> Written[Source]:
+        """Put a source in the place of the one named, or create it."""
+        return await self._door.write(
+            sources.put_source, tenant, ref, given, ring=self._ring
+        )
+
+    async def patch_source(
+        self, tenant: TenantId, ref: str, patch: SourcePatch
+    ) -> Source:
+        """Change some fields of a source."""
+        return await self._door.write(
+            sources.patch_source, tenant, ref, patch, ring=self._ring
+        )
+
+    async def rotate_source_secret(
+        self, tenant: TenantId, ref: str, secret: str, *, grace_seconds: float
+    ) -> Source:
+        """Believe another secret, and the former ones for a grace period."""
+        return await self._door.write(
+            sources.rotate_secret,
+            tenant,
+            ref,
+            secret,
+            grace_seconds=grace_seconds,
+            ring=self._ring,
+        )
+
+    async def remove_source_secret(self, tenant: TenantId, ref: str, at: int) -> Source:
+        """Stop to believe one of the live secrets, counted from 0, newest first."""
+        return await self._door.write(
+            sources.remove_secret, tenant, ref, at, ring=self._ring
+        )
+
+    async def delete_source(self, tenant: TenantId, ref: str) -> None:
+        """Delete a source; what it accepted is delivered all the same."""
+        await self._door.write(sources.delete_source, tenant, ref)
+
+    # --- receipts --------------------------------------------------------------------
+
+    async def list_receipts(
+        self,
+        tenant: TenantId,
+        page: PageIn = _FIRST_PAGE,
+        wanted: ReceiptFilter = _EVERY_RECEIPT,
+    ) -> Page[Receipt]:
+        """Return one page of receipts, newest first."""
+        return await self._door.read(reading.list_receipts, tenant, page, wanted)
+
+    async def get_receipt(self, tenant: TenantId, ref: str) -> ReceiptDetail:
+        """Return a receipt with its header lines, bytes and messages."""
+        return await self._door.read(reading.find_receipt, tenant, ref)
+
+    async def replay_receipt(
+        self, tenant: TenantId, ref: str, *, endpoint: str | None = None
+    ) -> list[Resent]:
+        """Hand on a receipt's messages again."""
+        done = await self._door.write(
+            reading.replay_receipt, tenant, ref, endpoint=endpoint
+        )
+        if self._wake is not None:
+            self._wake()
+        return done
+
+    async def refusals(self, tenant: TenantId, ref: str) -> Refusals:
+        """Return what a source refused: counts by reason, the newest whole."""
+        await self._refuser.flush()
+        return await self._door.read(reading.refusals, tenant, ref)
+
+    # --- listening -------------------------------------------------------------------
+
+    async def open_listener(
+        self, tenant: TenantId, name: str | None, cursor: str | None
+    ) -> Cursor:
+        """Return where a listener goes on: its cursor, what is kept, or now."""
+        return await self._door.write(listening.open_cursor, tenant, name, cursor)
+
+    async def listen(
+        self,
+        tenant: TenantId,
+        cursor: Cursor,
+        *,
+        source: str | None = None,
+        limit: int,
+    ) -> list[Receipt]:
+        """Return the receipts after a cursor, in the order of their commits."""
+        return await self._door.read(
+            listening.next_receipts, tenant, cursor, source=source, limit=limit
+        )
+
+    async def keep_listener(self, tenant: TenantId, name: str, cursor: Cursor) -> None:
+        """Remember how far a named listener has got."""
+        await self._door.write(listening.keep_cursor, tenant, name, cursor)
