@@ -15,14 +15,12 @@ import contextlib
 import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 from tenure import __version__
 from tenure.clock import Clock, SystemClock
 from tenure.config import Settings, load
-from tenure.errors import ConfigInvalid, InvariantViolated, Unavailable, WrongKeyRing
-from tenure.ids import token
+from tenure.errors import InvariantViolated, Unavailable, WrongKeyRing
 from tenure.inbox.inbox import Inbox
 from tenure.inbox.ledger import retaining
 from tenure.limits import (
@@ -33,10 +31,11 @@ from tenure.limits import (
     Durations,
 )
 from tenure.outbox.acceptor import Sender
+from tenure.outbox.carriers.offered import Carriers
 from tenure.outbox.delivery import Delivery
 from tenure.outbox.http import HttpTransport
 from tenure.outbox.joining import Submitter
-from tenure.outbox.keyring import KeyRing, new_key
+from tenure.outbox.keyring import KeyRing, keys_beside
 from tenure.outbox.measuring import MeasuredKind
 from tenure.outbox.model import OutboxSettings
 from tenure.outbox.outbox import Outbox
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tenure.ids import NodeId
+    from tenure.outbox.carriers.handlers import Handlers
     from tenure.outbox.http import Transport
     from tenure.outbox.joining import Hint
     from tenure.store.identity import Verdict
@@ -146,6 +146,7 @@ class Engine:
     event loop. ``works=False`` opens the database and the outbox alone, as a command
     that only asks does: no node, nothing is sent. ``server_time=False`` lets ``clock``
     tell the time on PostgreSQL too, which only tests on a clock they set may want.
+    ``handlers`` are functions that endpoints may name, by default those of `tenure.on`.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class Engine:
         events: Events | None = None,
         pauses: Pauses | None = None,
         server_time: bool = True,
+        handlers: Handlers | None = None,
     ) -> None:
         self.settings: Final = load() if settings is None else settings
         self.clock: Final = clock or SystemClock()
@@ -167,6 +169,7 @@ class Engine:
         self._works: Final = works
         self._server_time: Final = server_time
         self._given_transport: Final = transport
+        self._handlers: Final = handlers
         self._pauses: Final = pauses or Pauses()
         self._tasks: Final = Tasks(self._task_failed)
         self._exits: Final = contextlib.AsyncExitStack()
@@ -307,8 +310,9 @@ class Engine:
             body_bytes_max=settings.receipt_max_bytes,
             keep_seconds=outbox_settings(settings, self.durations).idempotency_seconds,
             wake=self._committed,
+            pulls=self._pulls,
         )
-        inbox.start()
+        inbox.start(pulls=self._works)
         self._exits.push_async_callback(inbox.aclose)
         if self._works:
             await self._join(backend, ring, off=copied)
@@ -333,12 +337,15 @@ class Engine:
     async def _join(self, backend: Backend, ring: KeyRing, *, off: str | None) -> None:
         transport = self._given_transport or HttpTransport(clock=self.clock)
         self._exits.push_async_callback(transport.aclose)
+        carriers = Carriers(self._handlers, self.clock, self.events)
+        self._exits.callback(carriers.close)
         delivery = Delivery(
             transport=transport,
             ring=ring,
             settings=outbox_settings(self.settings, self.durations),
             clock=self.clock,
             user_agent=USER_AGENT,
+            carriers=carriers.by_kind,
         )
         # Its names are constants of its class.
         kinds = seal([self._counted(cast("Kind", delivery))])
@@ -362,7 +369,7 @@ class Engine:
             loop,
             name=f"{os.uname().nodename}:{os.getpid()}",
             version=__version__,
-            serves=frozenset(kind.needs for kind in kinds.values()),
+            serves=frozenset(kind.needs for kind in kinds.values()) | carriers.needs,
             clock=self.clock,
             durations=self.durations,
             events=self.events,
@@ -381,6 +388,11 @@ class Engine:
         self._tasks.start(self._keep_house(), name="engine.housekeeping")
         if off is not None:
             self._tasks.start(self._await_adoption(), name="engine.adoption")
+        self._retain(backend)
+        self._listen(backend, loop)
+
+    def _retain(self, backend: Backend) -> None:
+        """Remove beside the loop what is over and old."""
         retention = Retention(
             backend,
             outbox_settings(self.settings, self.durations),
@@ -390,7 +402,6 @@ class Engine:
             more=retaining.STEPS,
         )
         self._tasks.start(retention.run(), name="engine.retention")
-        self._listen(backend, loop)
 
     async def _measured(self, backend: Backend) -> Backend:
         """Begin to count: what a command that only asks has no use for."""
@@ -453,6 +464,10 @@ class Engine:
                 backend.url, heard=loop.signal.wake, events=self.events
             )
             self._tasks.start(self._wakeups.run(), name="engine.wakeups")
+
+    def _pulls(self) -> bool:
+        """Tell whether this is no copy, which must take nothing from any broker."""
+        return self._loop is not None and self._loop.off in {None, SENDING_OFF}
 
     def _committed(self) -> None:
         """Look for what a commit of this process made due, and let others look."""
@@ -542,7 +557,7 @@ async def key_ring(settings: Settings, backend: Backend) -> KeyRing:
     keys = tuple(key.get_secret_value() for key in settings.secret_keys)
     if not keys:
         kept = await backend.read(partial(read_setting, name=_RING))
-        keys = await asyncio.to_thread(_keys_beside, backend, fresh=kept is None)
+        keys = await asyncio.to_thread(keys_beside, backend, fresh=kept is None)
     ring = KeyRing(keys)
     check = await backend.write(
         partial(claim_setting, name=_RING, value=ring.check_value())
@@ -553,35 +568,6 @@ async def key_ring(settings: Settings, backend: Backend) -> KeyRing:
             " (TENURE_SECRET_KEYS, or the .keys file beside SQLite's)"
         )
     return ring
-
-
-def _keys_beside(backend: Backend, *, fresh: bool) -> tuple[str, ...]:
-    if backend.dialect != "sqlite" or backend.url.database is None:
-        raise ConfigInvalid(
-            "TENURE_SECRET_KEYS is not set, and several machines must share one ring:"
-            f" here is a fresh key, keep it safe: {new_key()}"
-        )
-    database = Path(backend.url.database).absolute()
-    path = database.with_name(f"{database.name}.keys")
-    if not path.exists():
-        if (
-            not fresh
-        ):  # a new ring beside sealed secrets would only hide what is missing
-            raise WrongKeyRing(
-                f"the key ring {path.name} is missing beside {database.name}, whose"
-                " secrets it opens: put it back, or give its keys as TENURE_SECRET_KEYS"
-            )
-        draft = path.with_name(f"{path.name}.{token(8)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(new_key() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        # Whoever links first wins: two processes at a first start share one ring.
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-        draft.unlink()
-    return tuple(path.read_text("ascii").split())
 
 
 def _secret(settings: Settings) -> str | None:

@@ -220,6 +220,11 @@ CLOCK_SKEW_SECONDS: Final = 300.0  # how far a caller may be ahead of us
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
 EXPRESSION_BYTES: Final = 4_096  # of one CEL filter or transform
 DROP_HEADERS_MAX: Final = 100  # names that an endpoint does not pass on
+COORDINATE_MAX: Final = 100  # characters of a package's name, and of a name in it
+LOGGED_BODY: Final = 2_000  # characters of a body in one line of the log
+CHAT_TEXT: Final = 3_500  # characters of a body in a chat message
+CHAT_THREADS: Final = 8  # chat clients block; a node's other attempts go on beside
+HANDLER_THREADS: Final = 16  # of functions that block; more wait for one to return
 
 # --- Inbox -----------------------------------------------------------------------------
 SOURCES_MAX: Final = 10_000  # per tenant; a source is a configuration, not a customer
@@ -237,6 +242,13 @@ REFUSED_KEPT: Final = 50  # newest refused receipts of a source that people can 
 REFUSED_BODY_BYTES: Final = 64 * 1024  # of a refused body: enough to see why
 REFUSED_QUEUE_MAX: Final = 1_000  # refusals waiting to be written; beyond, only counted
 REFUSED_FLUSH_SECONDS: Final = 0.5  # between two writes of refusals
+PULL_BATCH: Final = 100  # messages of a broker in one fetch: as many as a commit takes
+PULL_WAIT_SECONDS: Final = 1.0  # for a message before a fetch returns without one
+PULL_CONNECT_SECONDS: Final = 5.0  # for a broker to answer
+PULL_IDLE_SECONDS: Final = 60.0  # after which another consumer's entry is taken over
+PULL_LOOK_SECONDS: Final = 5.0  # between two looks at which sources pull
+PULL_REST_SECONDS: Final = 1.0  # after a broker failed, doubled each time
+PULL_REST_MAX_SECONDS: Final = 60.0  # longest of these
 RECEIPT_RETRY_AFTER_SECONDS: Final = 5  # told to senders while the database is away
 RECEIPT_STALE_ROUNDS_MAX: Final = (
     4  # a source that changes more often during one accept

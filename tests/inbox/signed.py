@@ -382,7 +382,6 @@ def meta(at: int) -> Signed:
         event_type="page",
         key=None,
         proof="x-hub-signature-256",
-        options={"verify_token": "meatyhamhock"},
     )
 
 

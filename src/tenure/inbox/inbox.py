@@ -20,10 +20,12 @@ from tenure.inbox.model import (
     SourceIn,
     SourcePatch,
 )
+from tenure.inbox.pulling.puller import Puller
 from tenure.inbox.receiver import Receiver, Reply
 from tenure.inbox.refusing import Refuser
 from tenure.outbox.door import Door
 from tenure.outbox.model import Idempotency, Page, PageIn, Resent, Written
+from tenure.spawn import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -60,12 +62,14 @@ class Inbox:
         body_bytes_max: int,
         keep_seconds: float,
         wake: Callable[[], None] | None = None,
+        pulls: Callable[[], bool] = lambda: False,
     ) -> None:
         self._ring: Final = ring
         self._door: Final = Door(backend, keep_seconds=keep_seconds)
         self._wake: Final = wake
         self._known: Final = Known(backend, ring, clock)
         self._refuser: Final = Refuser(backend, clock, events)
+        self._pulls: Final = Tasks()
         self.receiver: Final = Receiver(
             self._known,
             self._refuser,
@@ -74,14 +78,18 @@ class Inbox:
             clock,
             body_bytes_max=body_bytes_max,
         )
+        self.puller: Final = Puller(backend, self.receiver, ring, clock, events, pulls)
 
-    def start(self) -> None:
-        """Begin to receive on this event loop."""
+    def start(self, *, pulls: bool = False) -> None:
+        """Begin to receive on this event loop; `pulls`: from brokers too."""
         self.receiver.start()
         self._refuser.start()
+        if pulls:
+            self._pulls.start(self.puller.run(), name="inbox.puller")
 
     async def aclose(self) -> None:
         """Receive nothing more; return when everything received is committed."""
+        await self._pulls.cancel()
         await self.receiver.aclose()
         await self._refuser.aclose()
         await self._known.aclose()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tenure.clock import US, SystemClock
-from tenure.errors import DatabaseUnavailable, NotFound, PayloadTooLarge
+from tenure.errors import DatabaseUnavailable, NotFound, PayloadTooLarge, QueueFull
 from tenure.ids import new_message_id, new_receipt_id
 from tenure.inbox.ledger import receiving
 from tenure.inbox.locating import locate
@@ -143,6 +143,32 @@ class Receiver:
             retry_after=RECEIPT_RETRY_AFTER_SECONDS,
         )
 
+    async def take(self, path: str, arrival: Arrival, key: str | None) -> bool:
+        """Receive what a source's broker brought, named `key` there.
+
+        True when the broker may forget it: it is committed, or kept as a refusal. False
+        when the source is not there or disabled. Raises Unavailable when it must come
+        again.
+        """
+        ready = await self._known.find(path)
+        for _ in range(RECEIPT_STALE_ROUNDS_MAX):
+            if ready is None or ready.opened.disabled or ready.check is None:
+                return False
+            done = await self._judge(ready, arrival, key)
+            if isinstance(done, Reply):
+                return True
+            newer = await self._known.refresh(path)
+            if done is not None and newer is ready:
+                if done.status == 429:
+                    raise QueueFull(
+                        "the source's rate is used up",
+                        retry_after=float(done.headers["retry-after"]),
+                    )
+                self._note(ready, arrival, done)
+                return True
+            ready = newer
+        raise DatabaseUnavailable("the source is being changed")
+
     # --- judging ---------------------------------------------------------------------
 
     def _unreceivable(self, ready: Ready, head: Arrival) -> _Refused | None:
@@ -176,7 +202,9 @@ class Receiver:
     def _bound(self, ready: Ready) -> int:
         return ready.opened.settings.body_bytes_max or self._body_bytes_max
 
-    async def _judge(self, ready: Ready, arrival: Arrival) -> Reply | _Refused | None:
+    async def _judge(
+        self, ready: Ready, arrival: Arrival, key: str | None = None
+    ) -> Reply | _Refused | None:
         """Return the answer, why it is refused, or None when the source has changed."""
         if ready.check is None:
             return None
@@ -201,7 +229,7 @@ class Receiver:
             case Verified() if arrival.method not in ready.opened.settings.methods:
                 return _not_allowed(arrival.method, ready.opened.settings.methods)
             case Verified():
-                item = self._item(ready, arrival, outcome)
+                item = self._item(ready, arrival, outcome, key)
                 return self._told(ready, await self._batcher.put_nowait(item))
 
     def _told(self, ready: Ready, answer: receiving.Answer) -> Reply | _Refused | None:
@@ -244,7 +272,7 @@ class Receiver:
     # --- storing ---------------------------------------------------------------------
 
     def _item(
-        self, ready: Ready, arrival: Arrival, verified: Verified
+        self, ready: Ready, arrival: Arrival, verified: Verified, given: str | None
     ) -> receiving.Item:
         opened, settings = ready.opened, ready.opened.settings
         at = self._clock.wall_us() if self._own_time else None
@@ -253,7 +281,7 @@ class Receiver:
         events = verified.events
         named = None if ready.event_type is None else locate(ready.event_type, arrival)
         event_type = verified.event_type if named is None else event_type_of(named)
-        key = verified.key
+        key = verified.key if given is None else given
         if ready.dedupe is not None:
             key = locate(ready.dedupe, arrival)
         parts: tuple[receiving.Part, ...]

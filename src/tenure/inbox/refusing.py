@@ -9,6 +9,7 @@ nothing else depends on them.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from tenure.telemetry.events import Events
 
 __all__ = ["RefusedRequest", "Refuser", "write_refused"]
+
+
+_TOKEN: Final = re.compile(
+    r"((?:^|&)[^=&]*(?:token|secret|password)[^=&]*=)[^&]*", re.IGNORECASE
+)
+"""What a query says under a name that promises a secret."""
 
 
 class RefusedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +91,7 @@ class RefusedRequest(msgspec.Struct, frozen=True, kw_only=True):
             detail=detail,
             status=status,
             method=arrival.method,
-            query=arrival.query.decode("latin-1"),
+            query=_TOKEN.sub(rf"\1{MASKED}", arrival.query.decode("latin-1")),
             address=arrival.address,
             headers=dump_pairs(lines),
             body=arrival.body[:REFUSED_BODY_BYTES],

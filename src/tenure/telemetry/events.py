@@ -1,7 +1,7 @@
 """The catalogue of events: everything that a log line may report, and its level.
 
 One line per surprising event. The name is the stable part; fields are ids and counts,
-never payloads or secrets. `Events` writes the line and counts it, so that a test and a
+never payloads or secrets (but for the lines that an endpoint of the kind `log` asks for). `Events` writes the line and counts it, so that a test and a
 health page can ask how often something happened.
 """
 
@@ -146,10 +146,21 @@ class Event(Enum):
         logging.WARNING,
         "A periodic pass over what has passed its time ended early; it comes again.",
     )
+    PULLING_FAILED = _Spec(
+        "pulling failed",
+        logging.WARNING,
+        "A source's broker cannot be reached or refuses; it is tried again.",
+    )
     RECEIPTS_REFUSED = _Spec(
         "receipts refused",
         logging.INFO,
         "A source refused requests for this reason, so many since the last such line.",
+    )
+    MESSAGE_LOGGED = _Spec(
+        "message",
+        logging.INFO,
+        "An endpoint of the kind `log` took a message: its ids, and its body cut to a"
+        " bound with members masked that are named as credentials.",
     )
     REQUEST_FAILED = _Spec(
         "request failed",

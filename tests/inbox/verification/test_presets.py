@@ -144,7 +144,7 @@ def test_a_changed_instant_is_refused_where_one_is_signed(name: str):
 AGED = sorted(
     {*SIGNED}
     - {"github", "gitlab", "shopify", "twilio", "square", "meta", "x"}
-    - {"basic", "bearer", "api-key", "mtls-header", "zendesk"}
+    - {"basic", "bearer", "api-key", "mtls-header"}
 )
 
 
@@ -221,7 +221,7 @@ def got(query: bytes, *headers: tuple[bytes, bytes], method: str = "GET") -> Arr
 
 
 def test_case_49_meta_s_challenge_is_answered_for_the_right_token_only():
-    check = check_of(SIGNED["meta"](NOW_S))
+    check = check_of(SIGNED["meta"](NOW_S), "app", "verify:meatyhamhock")
     query = b"hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token="
     found = check.verify(got(query + b"meatyhamhock"), NOW_US)
     assert isinstance(found, Handshake)
@@ -397,3 +397,82 @@ def test_a_header_of_very_many_signatures_is_refused_at_once():
     huge = "v1," + "A" * 1_000_000
     found = reason(check.verify(signed.with_header("webhook-signature", huge), NOW_US))
     assert found is RefusalReason.MALFORMED
+
+
+def test_a_body_hash_that_is_no_hash_is_refused():
+    arrival = msgspec.structs.replace(
+        got(b"bodySHA256=%C3%A9", (b"x-twilio-signature", b"AAAA")), method="POST"
+    )
+    check = check_of(SIGNED["twilio"](NOW_S))
+    assert reason(check.verify(arrival, NOW_US)) is RefusalReason.BAD_SIGNATURE
+
+
+def test_a_key_of_sendgrid_s_that_is_damaged_anywhere_is_a_refusal_at_save():
+    good = base64.b64decode(SIGNED["sendgrid"](NOW_S).secret)
+    for at in range(len(good)):
+        bad = good[:at] + bytes([good[at] ^ 0x11]) + good[at + 1 :]
+        text = base64.b64encode(bad).decode()
+        with pytest.raises(ValidationFailed):
+            compile_check(Verification(preset="sendgrid"), [text])
+
+
+EVENT = b'{"specversion":"1.0","type":"a.b","source":"/s","id":"\xc3\xa9"}'
+CLOUD = compile_check(
+    Verification(preset="bearer", options={"format": "cloudevents"}), ["t"]
+)
+
+
+def cloud(kind: bytes, body: bytes, *lines: tuple[bytes, bytes]) -> Outcome:
+    headers = ((b"authorization", b"Bearer t"), (b"content-type", kind), *lines)
+    arrival = got(b"", *headers, method="POST")
+    return CLOUD.verify(msgspec.structs.replace(arrival, body=body), NOW_US)
+
+
+def test_an_event_is_the_same_in_all_three_modes():
+    binary = cloud(
+        b"text/plain",
+        b"hello",
+        (b"ce-specversion", b"1.0"),
+        (b"ce-type", b"a.b"),
+        (b"ce-source", b"/s"),
+        (b"ce-id", b"%C3%A9"),
+    )
+    structured = cloud(b"application/cloudevents+json; charset=utf-8", EVENT)
+    batch = cloud(b"application/cloudevents-batch+json", b"[ " + EVENT + b" ]")
+    assert isinstance(binary, Verified)
+    assert isinstance(structured, Verified)
+    assert isinstance(batch, Verified)
+    assert batch.events is not None
+    assert {binary.key, structured.key, batch.events[0].key} == {binary.key}
+    assert {binary.event_type, structured.event_type, batch.event_type} == {"a.b"}
+    assert batch.events[0].body == EVENT
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (b"application/cloudevents+json", b"[]"),
+        (b"application/cloudevents+json", b'{"specversion":"9","type":"a"}'),
+        (b"application/cloudevents-batch+json", b'[{"id":"1"}]'),
+        (b"application/cloudevents-batch+json", b"[" * 3000),
+        (b"text/plain", b"hello"),
+    ],
+)
+def test_what_is_no_cloudevent_is_a_400(kind: bytes, body: bytes):
+    found = cloud(kind, body)
+    assert isinstance(found, Refusal)
+    assert found.status == 400
+
+
+def test_case_49_who_asks_by_options_may_send():
+    asked = got(
+        b"",
+        (b"webhook-request-origin", b"events.example.com"),
+        (b"webhook-request-rate", "\u00b2".encode("latin-1")),
+        method="OPTIONS",
+    )
+    found = CLOUD.verify(asked, NOW_US)
+    assert isinstance(found, Handshake)
+    assert found.headers["webhook-allowed-origin"] == "events.example.com"
+    assert found.headers["webhook-allowed-rate"] == "*"
+    assert isinstance(CLOUD.verify(got(b"", method="OPTIONS"), NOW_US), Refusal)

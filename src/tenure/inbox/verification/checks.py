@@ -39,7 +39,7 @@ class Check:
     preset: Preset
     proof: Proof
     keys: tuple[bytes, ...]
-    verify_token: str | None = None
+    verify_tokens: tuple[bytes, ...] = ()
     cloudevents: bool = False
     strict_replay: bool = False
     credential_headers: frozenset[str] = frozenset()
@@ -87,14 +87,13 @@ class Check:
     def _subscribed(self, arrival: Arrival) -> Handshake | Refusal:
         asked = _query(arrival)
         given = asked.get("hub.verify_token", "").encode(errors="surrogatepass")
-        wanted = (self.verify_token or "").encode()
-        if asked.get("hub.mode") != "subscribe" or not wanted:
+        if asked.get("hub.mode") != "subscribe" or not self.verify_tokens:
             return Refusal(
                 reason=RefusalReason.MALFORMED,
                 detail="a GET is answered when hub.mode is `subscribe` and the source"
-                " has a verify_token",
+                " has a secret verify:TOKEN",
             )
-        if not hmac.compare_digest(given, wanted):
+        if not any(hmac.compare_digest(given, each) for each in self.verify_tokens):
             return Refusal(
                 reason=RefusalReason.BAD_SIGNATURE,
                 detail="hub.verify_token is not the source's",

@@ -6,6 +6,7 @@ A batch is cut into its events as the bytes that were sent: nothing is written a
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -50,7 +51,9 @@ def permitted(arrival: Arrival) -> Handshake | Refusal:
     headers = {"webhook-allowed-origin": origin, "allow": "POST"}
     asked = arrival.first("webhook-request-rate")
     if asked is not None:
-        headers["webhook-allowed-rate"] = asked if asked.isdigit() else "*"
+        headers["webhook-allowed-rate"] = (
+            asked if asked.isascii() and asked.isdigit() else "*"
+        )
     return Handshake(status=200, headers=headers)
 
 
@@ -64,9 +67,13 @@ def read(arrival: Arrival, nonce: bytes | None) -> Verified | Refusal:
             return _single(_ONE.decode(arrival.body), nonce)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         return _unreadable(f"not a CloudEvent: {error}")
-    found = [
-        arrival.first(f"ce-{name}") for name in ("specversion", "type", "source", "id")
-    ]
+    found: list[str | None] = []
+    for name in ("specversion", "type", "source", "id"):
+        values = arrival.all(f"ce-{name}")
+        if len(values) > 1:
+            return _unreadable(f"ce-{name} is there {len(values)} times")
+        # A header holds what does not fit it percent-encoded, as UTF-8.
+        found.append(unquote(values[0].strip('"')) if values else None)
     if not all(found):
         return Refusal(
             reason=RefusalReason.MISSING_HEADER,
@@ -119,8 +126,8 @@ def _fault(event: _Attributes) -> str | None:
 
 
 def _key(event: _Attributes) -> str:
-    # Source and id together name an event; the line break can be in neither.
-    return f"{event.source}\n{event.id}"
+    # Source and id together name an event; no other pair gives this text.
+    return f"{len(event.source)}:{event.source}{event.id}"
 
 
 def _unreadable(detail: str) -> Refusal:

@@ -8,6 +8,7 @@ import re
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tenure.errors import ValidationFailed, ValidationItem
 from tenure.inbox.verification import proofs
 from tenure.inbox.verification.checks import Check
-from tenure.inbox.verification.presets import PRESETS, Preset, Scheme
+from tenure.inbox.verification.presets import PRESETS, Preset, Scheme, Shake
 from tenure.limits import (
     SIGNATURE_TOLERANCE_SECONDS,
     SOURCE_NETWORKS_MAX,
@@ -43,6 +44,7 @@ _ALGORITHMS: Final = ("sha1", "sha256", "sha384", "sha512")
 _ENCODINGS: Final = ("hex", "base64", "base64url")
 _PART: Final = re.compile(r"(\{(?:body|timestamp|url|header:[a-z0-9-]+)\})")
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VERIFY: Final = b"verify:"
 _SECRETLESS: Final = frozenset({Scheme.NETWORKS, Scheme.NOTHING})
 
 
@@ -84,10 +86,15 @@ class _Compiler:
         tolerance = self._number(
             "tolerance_seconds", SIGNATURE_TOLERANCE_SECONDS, TOLERANCE_MAX_SECONDS
         )
-        keys = self._counted(preset)
+        counted = self._counted(preset)
+        tokens = tuple(each for each in counted if each.startswith(_VERIFY))
+        if preset.shake is not Shake.META:
+            tokens = ()
+        keys = tuple(each for each in counted if each not in tokens)
+        if tokens and not keys:
+            self._secret_fault(None, f"{preset.name} needs one: {preset.secret}")
         proof = self._proof(preset, keys, round(tolerance * US))
         format_ = self._choice("format", ("plain", "cloudevents"), "plain")
-        verify_token = self._text("verify_token", None)
         strict = self._given.get("strict_replay", False)
         if not isinstance(strict, bool):
             self._fault("true or false", "options", "strict_replay")
@@ -100,7 +107,7 @@ class _Compiler:
             preset=preset,
             proof=proof,
             keys=keys,
-            verify_token=verify_token,
+            verify_tokens=tuple(each.removeprefix(_VERIFY) for each in tokens),
             cloudevents=format_ == "cloudevents",
             strict_replay=bool(strict),
             credential_headers=frozenset({header}) if credential else frozenset(),
@@ -374,9 +381,12 @@ def _ecdsa(text: str) -> ec.EllipticCurvePublicKey:
             key = load_pem_public_key(text.encode())
         else:
             key = load_der_public_key(base64.b64decode(text, validate=True))
-    except (ValueError, binascii.Error):
+    except (ValueError, binascii.Error, UnsupportedAlgorithm):
         raise ValueError(wanted) from None
-    if not isinstance(key, ec.EllipticCurvePublicKey):
+    curve = getattr(key, "curve", None)
+    if not (
+        isinstance(key, ec.EllipticCurvePublicKey) and isinstance(curve, ec.SECP256R1)
+    ):
         raise ValueError(wanted)  # noqa: TRY004 -- the text is wrong, not its type
     return key
 

@@ -221,10 +221,11 @@ _ALL: Final = (
         with_={
             "header": "x-zendesk-webhook-signature",
             "encoding": "base64",
-            # An instant in text: signed with the body, so its age is not judged.
-            "content": ("{header:x-zendesk-webhook-signature-timestamp}", "{body}"),
+            "timestamp": _timestamp(
+                "header", "x-zendesk-webhook-signature-timestamp", 0
+            ),
+            "content": ("{timestamp}", "{body}"),
         },
-        docs="The timestamp is signed as text.",
     ),
     Preset(
         name="linear",
@@ -258,17 +259,16 @@ _ALL: Final = (
         name="meta",
         title="Meta (Facebook, Instagram, WhatsApp)",
         scheme=Scheme.HMAC,
-        secret="the app secret",  # noqa: S106 -- a form
+        secret="the app secret, and verify:TOKEN",  # noqa: S106 -- a form
         event_type=("body:/object",),
         with_={
             "header": "x-hub-signature-256",
             "prefix": "sha256=",
             "content": ("{body}",),
         },
-        settable=frozenset({"verify_token"}),
         shake=Shake.META,
-        docs="`hub.challenge` is answered when `verify_token` (an option) fits."
-        f" {_BODY_NOTE}",
+        docs="`hub.challenge` is answered when the verify token fits: give that as a"
+        f" further secret, `verify:TOKEN`. {_BODY_NOTE}",
     ),
     Preset(
         name="x",

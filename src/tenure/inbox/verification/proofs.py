@@ -21,6 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tenure.clock import from_rfc3339
 from tenure.inbox.verification.model import Refusal, RefusalReason
 from tenure.limits import PROOF_BYTES, PROOFS_MAX
 from tenure.outbox import signing
@@ -77,7 +78,7 @@ class Proof(Protocol):
 class Timestamp:
     """Where the signed instant is: `header`, a member of a `pairs` header, or `body`.
 
-    `per_second` is 1 for seconds, 1000 for milliseconds.
+    `per_second` is 1 for seconds, 1000 for milliseconds, 0 for RFC 3339 text.
     """
 
     place: str
@@ -87,10 +88,12 @@ class Timestamp:
 
     def fault(self, text: str, now_us: int) -> Refusal | None:
         """Return what speaks against a signed instant."""
-        if not (text.isascii() and text.isdigit() and len(text) <= 20):
-            unit = "seconds" if self.per_second == 1 else "milliseconds"
-            return malformed(f"the timestamp is not whole Unix {unit}")
-        age = now_us - int(text) * US // self.per_second
+        at = self._instant(text)
+        if at is None:
+            units = {0: "RFC 3339", 1: "whole Unix seconds"}
+            unit = units.get(self.per_second, "whole Unix milliseconds")
+            return malformed(f"the timestamp is not {unit}")
+        age = now_us - at
         if age > self.tolerance_us:
             return Refusal(
                 reason=RefusalReason.TOO_OLD,
@@ -104,6 +107,16 @@ class Timestamp:
                 f" most {self.tolerance_us // US} s are accepted",
             )
         return None
+
+    def _instant(self, text: str) -> int | None:
+        if self.per_second == 0:
+            try:
+                return from_rfc3339(text)
+            except ValueError:
+                return None
+        if not (text.isascii() and text.isdigit() and len(text) <= 20):
+            return None
+        return int(text) * US // self.per_second
 
 
 def missing(name: str) -> Refusal:
@@ -399,10 +412,9 @@ class Twilio:
         asked = dict(_form(arrival.query))
         hashed = asked.get("bodySHA256")
         if hashed is not None:
-            actual = hashlib.sha256(arrival.body).hexdigest()
-            if not hmac.compare_digest(
-                actual, hashed.lower().encode().decode("latin-1")
-            ):
+            actual = hashlib.sha256(arrival.body).hexdigest().encode()
+            given = hashed.lower().encode(errors="surrogatepass")
+            if not hmac.compare_digest(actual, given):
                 return unfit("bodySHA256")
             return b""
         form = arrival.first("content-type") or ""

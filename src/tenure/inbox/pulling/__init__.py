@@ -1,0 +1,1 @@
+"""Sources that pull from a broker: what arrives there is committed, then acknowledged."""
