@@ -11,8 +11,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from collections.abc import Callable
+    from typing import Any, TypeVar, Unpack
 
+    from tenure.outbox.carriers.handlers import Received, Retry, Stop
     from tenure.outbox.joining import (
         AsyncJoinable,
         Joinable,
@@ -21,7 +23,17 @@ if TYPE_CHECKING:
     )
     from tenure.outbox.model import Accepted
 
-__all__ = ["__version__", "submit", "submit_async"]
+    F = TypeVar("F", bound=Callable[[Received], Any])
+
+__all__ = [
+    "Received",
+    "Retry",
+    "Stop",
+    "__version__",
+    "on",
+    "submit",
+    "submit_async",
+]
 
 __version__ = "0.1.0.dev0"
 
@@ -58,6 +70,32 @@ async def submit_async(
     return await _submitter().submit_async(
         into, application, event_type, payload, **more
     )
+
+
+def on(
+    *event_types: str,
+    source: str | None = None,
+    package: str = "app",
+    name: str | None = None,
+) -> Callable[[F], F]:
+    """Register a function that endpoints of the kind `handler:package.name` call.
+
+    It is called for these event types (``invoice.*`` too; none = all), or for what
+    arrived at a source. Functions are registered before the engine starts. Errors and
+    the rest: `tenure.outbox.carriers.handlers`.
+    """
+    from tenure.outbox.carriers.handlers import registry
+
+    return registry().on(*event_types, source=source, package=package, name=name)
+
+
+def __getattr__(name: str) -> object:
+    """Return the names that only functions of `on` need, imported when asked for."""
+    if name in {"Received", "Retry", "Stop"}:
+        from tenure.outbox.carriers import handlers
+
+        return getattr(handlers, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @lru_cache(maxsize=1)

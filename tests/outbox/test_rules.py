@@ -108,10 +108,10 @@ def test_user_info_is_masked_where_a_url_is_shown() -> None:
 
 def test_a_masked_url_that_comes_back_keeps_what_is_stored() -> None:
     masked = check_endpoint(EndpointIn(url="https://***@a.example/"), PLAIN)
-    assert masked.keep_userinfo
+    assert masked.place.kept
     assert masked.given.url == "https://a.example/"
     given_anew = check_endpoint(EndpointIn(url="https://me:pw@a.example/"), PLAIN)
-    assert not given_anew.keep_userinfo
+    assert not given_anew.place.kept
     assert given_anew.given.url == "https://a.example/"
 
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from ipaddress import ip_network
 from operator import attrgetter
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import msgspec
@@ -28,74 +29,65 @@ from tenure.clock import US, Clock
 from tenure.errors import WrongKeyRing
 from tenure.ids import jitter
 from tenure.kernel import commands
+from tenure.kernel.states import State
 from tenure.limits import ENDPOINT_CONFIGS_MAX, REASON_MAX
 from tenure.outbox import outcome, tables
-from tenure.outbox.headers import (
-    HeaderPairs,
-    build_headers,
-    mask_headers,
-    merge_headers,
+from tenure.outbox.carriers.archive import keep
+from tenure.outbox.carriers.http import request_of
+from tenure.outbox.carriers.model import (
+    Archived,
+    Carried,
+    Carrier,
+    Job,
+    Target,
+    Untriable,
 )
-from tenure.outbox.http.model import Cause, Failure, Policy, Request, Response
-from tenure.outbox.http.url import Url, parse_url
+from tenure.outbox.carriers.naming import (
+    CHAT,
+    HANDLER,
+    HTTP,
+    SLACK,
+    check_kind,
+    parse_coordinate,
+)
+from tenure.outbox.headers import mask_headers
+from tenure.outbox.http.model import (
+    Cause,
+    Failure,
+    Policy,
+    Request,
+    Response,
+    Timings,
+)
+from tenure.outbox.http.url import parse_url
 from tenure.outbox.ledger import rows
 from tenure.outbox.ledger.endpoints import KIND
-from tenure.outbox.model import EndpointSettings, Message, OutboxSettings, Trigger
+from tenure.outbox.model import Message, OutboxSettings, Trigger
+from tenure.outbox.relayed import load
 from tenure.outbox.rules import deadline_us, retry_policy, shown_url
-from tenure.outbox.secrets import SecretSet, load_secrets
-from tenure.outbox.signing import signature_header
+from tenure.outbox.secrets import load_secrets
 from tenure.store.claims import Effect, Insert, Settled, Write
 from tenure.work.kinds import Guard, Loaded, Prepared, Ran
 
 if TYPE_CHECKING:
-    from tenure.ids import MessageId
     from tenure.outbox.http.model import HeaderLines, Network, Transport
     from tenure.outbox.keyring import KeyRing
     from tenure.store.claims import Claimed
     from tenure.store.tx import Tx
 
-JSON: Final = "application/json"
 _MESSAGES: Final = (
-    "SELECT m.id, m.headers, m.content_type, m.expires_at, p.body FROM {asked}"
+    "SELECT m.id, m.app, m.tenant, m.event_type, m.created_at, m.headers,"
+    " m.content_type, m.expires_at, m.relay, p.body FROM {asked}"
     " JOIN message m ON m.id = b.id LEFT JOIN payload p ON p.message = m.id"
 )
 _SOON: Final = 0.25  # seconds of a deadline that starting late may cost unnoticed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """One version of an endpoint's configuration, opened and parsed."""
-
-    url: Url
-    shown_url: str
-    userinfo: str | None = field(repr=False)
-    headers: HeaderPairs = field(repr=False)
-    secrets: SecretSet
-    settings: EndpointSettings
-    retries: outcome.RetryPolicy
-    policy: Policy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Untriable:
-    """A configuration that cannot be used, and why."""
-
-    reason: str
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One message to one target; `expires_at` None for what an operator asked for."""
-
-    message: MessageId
-    body: bytes
-    content_type: str
-    headers: HeaderPairs
-    expires_at: int | None
-    target: Target
-
-
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """What went over the wire, as it is stored, and whether the endpoint is gone."""
+    """What went over the wire, as it is stored, and whether the endpoint is gone.
+
+    An attempt that was no request has no address, no status and no headers.
+    """
 
     url: str
     method: str
@@ -113,12 +105,25 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     timings: str
     lane_version: int
     gone: bool = False
+    archived: Archived | None = None
 
 
 class Delivery:
-    """Sends messages through a transport; one object for all lanes of a node."""
+    """Sends messages; one object for all lanes of a node.
 
-    __slots__ = ("_clock", "_known", "_lock", "_ring", "_settings", "_transport", "_ua")
+    `carriers` carry by the kind of the endpoint what the transport does not.
+    """
+
+    __slots__ = (
+        "_carriers",
+        "_clock",
+        "_known",
+        "_lock",
+        "_ring",
+        "_settings",
+        "_transport",
+        "_ua",
+    )
 
     def __init__(
         self,
@@ -128,7 +133,9 @@ class Delivery:
         settings: OutboxSettings,
         clock: Clock,
         user_agent: str,
+        carriers: Mapping[str, Carrier] = MappingProxyType({}),
     ) -> None:
+        self._carriers: Final = carriers
         self._transport: Final = transport
         self._ring: Final = ring
         self._settings: Final = settings
@@ -161,7 +168,7 @@ class Delivery:
         found = {row.id: row for row in tx.all(_MESSAGES.format(asked=asked), params)}
         targets = self._targets(tx, claims)
         return [
-            _prepare(each, found.get(each.work.subject), targets[each.work.lane])
+            self._prepare(each, found.get(each.work.subject), targets[each.work.lane])
             for each in claims
         ]
 
@@ -174,16 +181,7 @@ class Delivery:
         target = known[1]
         if isinstance(target, Untriable):
             return None
-        scheduled = claimed.work.trigger == Trigger.SCHEDULED
-        job = Job(
-            message=message.id,
-            body=message.body,
-            content_type=message.content_type or JSON,
-            headers=tuple((message.headers or {}).items()),
-            expires_at=message.expires_at if scheduled else None,
-            target=target,
-        )
-        return Prepared(claimed=claimed, job=job)
+        return Prepared(claimed=claimed, job=_job_of(claimed, message, target))
 
     async def run(self, prepared: Prepared, guard: Guard) -> Ran:
         """Send once, and say what follows from the answer."""
@@ -194,6 +192,11 @@ class Delivery:
         now = guard.instant()
         if job.expires_at is not None and job.expires_at <= now:
             return Ran(result=_dead("expired"))
+        carrier = self._carriers.get(job.target.kind)
+        if carrier is not None:
+            return self._carried(
+                claimed, job, await carrier.carry(job, guard, claimed.number), guard
+            )
         try:
             request = self._request(claimed, job, now)
         except ValueError as error:
@@ -213,7 +216,7 @@ class Delivery:
                 result: commands.Result = commands.Cut()
                 gone = False
             case _:
-                result, gone = self._judge(claimed, job, answer, guard)
+                result, gone = self._judge(claimed, job, _answer(answer), guard)
         return Ran(
             result=result, evidence=_exchange(claimed, job, request, answer, gone=gone)
         )
@@ -234,17 +237,29 @@ class Delivery:
         return (Insert(table=tables.exchange, names=_EXCHANGE, rows=rows, ignore=True),)
 
     def effects(self, items: Sequence[Settled]) -> Sequence[Effect]:
-        """Disable endpoints that answered 410, unless they were changed meanwhile."""
+        """Disable endpoints that answered 410, unless they were changed meanwhile.
+
+        What an archive took is inserted with its success.
+        """
+        archived = [
+            (item.settlement.work, said.archived)
+            for item in items
+            if isinstance(said := item.settlement.evidence, Exchange)
+            and said.archived is not None
+            and item.after is not None
+            and item.after.state is State.SUCCEEDED
+        ]
         gone = {
             item.settlement.lane: said.lane_version
             for item in items
             if isinstance(said := item.settlement.evidence, Exchange) and said.gone
         }
-        return tuple(
+        writes = tuple(
             write
             for lane, version in sorted(gone.items())
             for write in _disable_gone(lane, version)
         )
+        return (*writes, keep(archived)) if archived else writes
 
     def _targets(
         self, tx: Tx, claims: Sequence[Claimed]
@@ -295,10 +310,19 @@ class Delivery:
             networks: tuple[Network, ...] = tuple(
                 ip_network(text) for text in settings.allow_networks
             )
+            word = check_kind(settings.kind)
+            sealed = word in {SLACK, CHAT}
+            address = userinfo if word == SLACK else row.url
             return Target(
-                url=parse_url(row.url),
+                endpoint=row.id,
+                kind=word,
+                url=parse_url(address or "") if word in {HTTP, SLACK} else None,
                 shown_url=shown_url(row.url, userinfo=userinfo is not None),
-                userinfo=userinfo,
+                userinfo=None if sealed else userinfo,
+                secret_url=userinfo if sealed else None,
+                handler=parse_coordinate(settings.kind.partition(":")[2])
+                if word == HANDLER
+                else None,
                 headers=headers,
                 secrets=secrets,
                 settings=settings,
@@ -312,36 +336,67 @@ class Delivery:
         except (ValueError, msgspec.MsgspecError) as error:
             return Untriable(reason=_short(f"endpoint cannot be read: {error}"))
 
+    def _prepare(
+        self, claimed: Claimed, row: sa.Row[Any] | None, target: Target | Untriable
+    ) -> Loaded:
+        """Put message and target together; a fault of either parks this row alone."""
+        if isinstance(target, Untriable):
+            return commands.Parked(reason=target.reason)
+        if row is None:
+            return commands.Parked(reason="message was removed")
+        if row.body is None:
+            return commands.Parked(reason="payload expunged")
+        scheduled = claimed.work.trigger == Trigger.SCHEDULED
+        try:
+            job = Job(
+                message=row.id,
+                app=row.app,
+                tenant=row.tenant,
+                event_type=row.event_type,
+                created_at=row.created_at,
+                body=row.body,
+                content_type=row.content_type,
+                headers=tuple(rows.text_map(row.headers).items()),
+                expires_at=row.expires_at if scheduled else None,
+                target=target,
+                relay=None if row.relay is None else load(row.relay, self._ring.open),
+            )
+        except WrongKeyRing:
+            return commands.Parked(reason="a header does not open with this key ring")
+        except (ValueError, msgspec.MsgspecError) as error:
+            return commands.Parked(reason=_short(f"undecodable: {error}"))
+        return Prepared(claimed=claimed, job=job)
+
     def _request(self, claimed: Claimed, job: Job, now: int) -> Request:
-        target = job.target
-        timestamp = self._clock.wall_us() // US
-        headers = build_headers(
-            message_id=job.message,
-            timestamp=timestamp,
-            signatures=signature_header(
-                target.secrets.live(now), job.message, timestamp, job.body
-            ),
-            attempt_number=claimed.number,
-            content_type=job.content_type,
-            custom=merge_headers(target.headers, job.headers),
+        return request_of(
+            job,
+            number=claimed.number,
+            now=now,
+            timestamp=self._clock.wall_us() // US,
             user_agent=self._ua,
-            svix_headers=target.settings.svix_headers or self._settings.svix_headers,
-            userinfo=target.userinfo,
-        )
-        return Request(
-            method=target.settings.method,
-            url=target.url,
-            headers=headers,
-            body=job.body,
+            svix_headers=self._settings.svix_headers,
         )
 
+    def _carried(
+        self, claimed: Claimed, job: Job, carried: Carried, guard: Guard
+    ) -> Ran:
+        """Say what follows from an attempt that was no request."""
+        if not carried.began:
+            return Ran(result=commands.Cut(), released=True)
+        result, _ = self._judge(claimed, job, carried.answer, guard)
+        if carried.final:
+            result = _dead(carried.reason or "stopped")
+        elif isinstance(result, commands.Failed) and carried.reason is not None:
+            result = replace(result, reason=carried.reason)
+        return Ran(result=result, evidence=_unsent(claimed, job, carried))
+
     def _judge(
-        self, claimed: Claimed, job: Job, answer: Response | Failure, guard: Guard
+        self, claimed: Claimed, job: Job, answer: outcome.Answer, guard: Guard
     ) -> tuple[commands.Result, bool]:
         """Return what becomes of the row, and whether the endpoint said it is gone."""
         now, work = guard.instant(), claimed.work
         verdict = outcome.decide(
-            _answer(answer),
+            answer,
             job.target.retries,
             tries=work.tries,
             failures=work.failures,
@@ -370,30 +425,22 @@ class Delivery:
                 assert_never(verdict)
 
 
-def _prepare(
-    claimed: Claimed, row: sa.Row[Any] | None, target: Target | Untriable
-) -> Loaded:
-    """Put message and target together; a fault of either parks this row alone."""
-    if isinstance(target, Untriable):
-        return commands.Parked(reason=target.reason)
-    if row is None:
-        return commands.Parked(reason="message was removed")
-    if row.body is None:
-        return commands.Parked(reason="payload expunged")
-    try:
-        headers = tuple(rows.text_map(row.headers).items())
-    except (ValueError, msgspec.MsgspecError) as error:
-        return commands.Parked(reason=_short(f"undecodable: {error}"))
+def _job_of(claimed: Claimed, message: Message, target: Target) -> Job:
+    """Return what is carried of a message in memory."""
     scheduled = claimed.work.trigger == Trigger.SCHEDULED
-    job = Job(
-        message=row.id,
-        body=row.body,
-        content_type=row.content_type or JSON,
-        headers=headers,
-        expires_at=row.expires_at if scheduled else None,
+    return Job(
+        message=message.id,
+        app=message.app,
+        tenant=message.tenant,
+        event_type=message.event_type,
+        created_at=message.created_at,
+        body=message.body or b"",
+        content_type=message.content_type,
+        headers=tuple((message.headers or {}).items()),
+        expires_at=message.expires_at if scheduled else None,
         target=target,
+        relay=message.relay,
     )
-    return Prepared(claimed=claimed, job=job)
 
 
 def _job(prepared: Prepared) -> Job:
@@ -460,6 +507,31 @@ def _exchange(
         timings=rows.dump(timings),
         lane_version=claimed.lane_version,
         gone=gone,
+    )
+
+
+def _unsent(claimed: Claimed, job: Job, carried: Carried) -> Exchange:
+    """Return the exchange of an attempt that was no request."""
+    answer = carried.answer
+    total = carried.duration_us
+    timings = Timings(dns=None, connect=None, tls=None, first_byte=None, total=total)
+    return Exchange(
+        url=job.target.shown_url,
+        method=carried.method,
+        address=None,
+        tls_version=None,
+        status_code=None,
+        cause=answer.cause or ("later" if answer.retry_after is not None else None),
+        phase=answer.phase,
+        detail=carried.reason,
+        request_headers=rows.dump_pairs(()),
+        response_headers=None,
+        response_body=None,
+        truncated=False,
+        duration_us=total,
+        timings=rows.dump(timings),
+        lane_version=claimed.lane_version,
+        archived=carried.archived,
     )
 
 

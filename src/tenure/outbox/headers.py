@@ -83,6 +83,11 @@ _SHOWN_NAMES: Final = frozenset(
         b"content-type",
         b"host",
         b"tenure-attempt",
+        b"tenure-receipt",
+        b"tenure-source",
+        b"tenure-webhook-id",
+        b"tenure-webhook-signature",
+        b"tenure-webhook-timestamp",
         b"user-agent",
         b"svix-id",
         b"svix-signature",
@@ -178,21 +183,26 @@ def build_headers(
         ("content-type", content_type),
         ("user-agent", user_agent),
     ]
-    allowed: list[tuple[str, str]] = []
-    own: set[str] = set()
-    for name, value in custom:
-        folded = name.lower()
-        if folded not in own and not _reserved(folded):
-            own.add(folded)
-            allowed.append((name, value))
+    allowed = allowed_headers(custom)
+    own = {name.lower() for name, _ in allowed}
     if "accept" not in own:
         system.append(("accept", "*/*"))
     if userinfo and "authorization" not in own:
-        system.append(("authorization", _basic(userinfo)))
+        system.append(("authorization", basic_auth(userinfo)))
     return tuple(
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in (*system, *allowed)
     )
+
+
+def allowed_headers(custom: Sequence[tuple[str, str]]) -> HeaderPairs:
+    """Return stored headers without those that no rule lets in any more."""
+    allowed: dict[str, tuple[str, str]] = {}
+    for name, value in custom:
+        folded = name.lower()
+        if not _reserved(folded):
+            allowed.setdefault(folded, (name, value))
+    return tuple(allowed.values())
 
 
 def mask_headers(pairs: Sequence[tuple[bytes, bytes]]) -> WirePairs:
@@ -212,7 +222,8 @@ def split_sensitive(headers: HeaderPairs) -> tuple[dict[str, str], tuple[str, ..
     return shown, tuple(n for n, _ in headers if n.lower() in SENSITIVE_NAMES)
 
 
-def _basic(userinfo: str) -> str:
+def basic_auth(userinfo: str) -> str:
+    """Return the Authorization that a URL's user info asks for."""
     name, _, password = userinfo.partition(":")
     pair = unquote_to_bytes(name) + b":" + unquote_to_bytes(password)
     return "Basic " + base64.b64encode(pair).decode()

@@ -4,15 +4,23 @@ The newest key seals; every key opens. Rotation is: put a new key in front, rewr
 what is stored with `KeyRing.rotate`, take the old key away.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
+import contextlib
+import os
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from tenure.errors import ConfigInvalid, WrongKeyRing
-from tenure.ids import random_bytes
+from tenure.ids import random_bytes, token
+
+if TYPE_CHECKING:
+    from tenure.store.backend import Backend
 
 _KEY_BYTES: Final = 32
 _CHECK: Final = b"tenure key ring check 1"
@@ -110,3 +118,37 @@ def _parsed(text: str, position: int) -> bytes:
             f"key {position} of the ring holds {len(raw)} bytes; {wanted}"
         )
     return raw
+
+
+def keys_beside(backend: Backend, *, fresh: bool) -> tuple[str, ...]:
+    """Return the keys of the file beside a SQLite database, made at its first start.
+
+    `fresh` = nothing is sealed yet. Raises ConfigInvalid elsewhere than on SQLite,
+    WrongKeyRing when the file is gone. Reads and writes files.
+    """
+    if backend.dialect != "sqlite" or backend.url.database is None:
+        raise ConfigInvalid(
+            "TENURE_SECRET_KEYS is not set, and several machines must share one ring:"
+            f" here is a fresh key, keep it safe: {new_key()}"
+        )
+    database = Path(backend.url.database).absolute()
+    path = database.with_name(f"{database.name}.keys")
+    if not path.exists():
+        if (
+            not fresh
+        ):  # a new ring beside sealed secrets would only hide what is missing
+            raise WrongKeyRing(
+                f"the key ring {path.name} is missing beside {database.name}, whose"
+                " secrets it opens: put it back, or give its keys as TENURE_SECRET_KEYS"
+            )
+        draft = path.with_name(f"{path.name}.{token(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(new_key() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # Whoever links first wins: two processes at a first start share one ring.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return tuple(path.read_text("ascii").split())

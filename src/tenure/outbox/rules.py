@@ -31,10 +31,11 @@ from tenure.limits import (
     REQUEST_MIN_SECONDS,
 )
 from tenure.outbox import fields
+from tenure.outbox.carriers.naming import MASK, Place, check_kind, place_of
+from tenure.outbox.carriers.relaying import SAME
 from tenure.outbox.headers import check_content_type, validate_headers
 from tenure.outbox.http.addresses import check_address
 from tenure.outbox.http.encode import METHODS
-from tenure.outbox.http.url import Url, parse_url
 from tenure.outbox.model import (
     Application,
     ApplicationIn,
@@ -62,12 +63,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MASKED_USERINFO: Final = "***"
+MASKED_USERINFO: Final = MASK
 """Stands for the user info of a URL in reads; written back, it keeps what is stored."""
 
 _SVIX_VERSION_MAX: Final = 65_535
 _RATE_US: Final = 1_000_000
 _INSTANT_MAX: Final = 253_402_300_799_999_999  # the last microsecond of year 9999
+_DROPPED: Final = re.compile(r"[!#$%&'+\-.^_`|~0-9A-Za-z]+\*?")
 _REF: Final = re.compile(r"[a-zA-Z0-9\-_.]{1,256}")
 
 
@@ -136,12 +138,11 @@ def patched_application(stored: Application, patch: ApplicationPatch) -> Applica
 class CheckedEndpoint:
     """An endpoint that may be stored.
 
-    `keep_userinfo` = the URL came back with the mask of a read in it.
+    `place` is its address as the kind takes it; `given.url` is what is stored of it.
     """
 
     given: EndpointIn
-    url: Url
-    keep_userinfo: bool
+    place: Place
 
 
 def check_endpoint(given: EndpointIn, settings: OutboxSettings) -> CheckedEndpoint:
@@ -153,7 +154,7 @@ def check_endpoint(given: EndpointIn, settings: OutboxSettings) -> CheckedEndpoi
     faults = Faults()
     wanted = given.settings or EndpointSettings()
     networks = check_settings(wanted, faults)
-    url = _check_url(given.url, settings, networks, faults)
+    place = _check_place(wanted.kind, given.url, settings, networks, faults)
     faults.check(fields.check_description, given.description, "body", "description")
     if given.uid is not None:
         faults.check(_endpoint_uid, given.uid, "body", "uid")
@@ -177,12 +178,10 @@ def check_endpoint(given: EndpointIn, settings: OutboxSettings) -> CheckedEndpoi
     if not 1 <= given.svix_version <= _SVIX_VERSION_MAX:
         faults.add("body", "version", msg=f"a version is 1 to {_SVIX_VERSION_MAX}")
     faults.done()
-    if url is None:
+    if place is None:
         raise InvariantViolated("a URL that cannot be read passed without a fault")
-    checked = replace(given, url=url.text, event_types=event_types, channels=channels)
-    return CheckedEndpoint(
-        given=checked, url=url, keep_userinfo=url.userinfo == MASKED_USERINFO
-    )
+    checked = replace(given, url=place.text, event_types=event_types, channels=channels)
+    return CheckedEndpoint(given=checked, place=place)
 
 
 def check_settings(wanted: EndpointSettings, faults: Faults) -> tuple[Network, ...]:
@@ -198,9 +197,13 @@ def check_settings(wanted: EndpointSettings, faults: Faults) -> tuple[Network, .
             "timeoutSeconds",
             msg=f"a timeout is {REQUEST_MIN_SECONDS:g} to {REQUEST_MAX_SECONDS:g} s",
         )
-    if wanted.method not in METHODS:
+    if wanted.method not in {*METHODS, SAME}:
         allowed = ", ".join(sorted(METHODS))
-        faults.add(*at, "method", msg=f"a method is one of {allowed}")
+        faults.add(*at, "method", msg=f"a method is one of {allowed}, or {SAME}")
+    for number, name in enumerate(wanted.drop_headers or ()):
+        if not _DROPPED.fullmatch(name):
+            msg = "a header's name, or its start with a * at the end"
+            faults.add(*at, "dropHeaders", number, msg=msg)
     try:
         retry_policy(wanted, OutboxSettings())
     except ValueError as error:
@@ -250,8 +253,11 @@ def patched_endpoint(stored: Endpoint, patch: EndpointPatch) -> EndpointIn:
 
 
 def shown_url(url: str, *, userinfo: bool) -> str:
-    """Return a stored URL as reads show it: user info masked."""
-    if not userinfo:
+    """Return a stored URL as reads show it: user info masked.
+
+    A chat service's address is masked as it is stored.
+    """
+    if not userinfo or not url.startswith("http"):
         return url
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{MASKED_USERINFO}@{rest}"
@@ -478,17 +484,26 @@ def delivery_status(state: str, attempts: int) -> AttemptStatus:
             return AttemptStatus.SENDING if attempts else AttemptStatus.PENDING
 
 
-def _check_url(
+def _check_place(
+    kind: str,
     text: str,
     settings: OutboxSettings,
     networks: tuple[Network, ...],
     faults: Faults,
-) -> Url | None:
+) -> Place | None:
     try:
-        url = parse_url(text)
+        check_kind(kind)
+    except ValueError as error:
+        faults.add("body", "tenure", "kind", msg=str(error))
+        return None
+    try:
+        place = place_of(kind, text)
     except ValueError as error:
         faults.add("body", "url", msg=str(error))
         return None
+    url = place.url
+    if url is None:
+        return place
     if settings.https_only and url.scheme != "https":
         faults.add("body", "url", msg="this deployment sends to https only")
     if url.address is not None:
@@ -501,7 +516,7 @@ def _check_url(
                 " an operator can allow its network",
                 kind="value_error.address_refused",
             )
-    return url
+    return place
 
 
 def _check_times(given: NewMessage, settings: OutboxSettings, faults: Faults) -> None:

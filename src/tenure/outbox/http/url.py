@@ -32,7 +32,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 # What WHATWG leaves alone in a path and in the query of an http URL; `%` is kept, so
 # escapes that are already there stay as they are.
 _PATH_SAFE: Final = "/%!$&'()*+,;=:@~-._[]|"
-_QUERY_SAFE: Final = _PATH_SAFE.replace("'", "") + "?`{}^"
+QUERY_SAFE: Final = _PATH_SAFE.replace("'", "") + "?`{}^"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def parse_url(text: str) -> Url:
         authority = f"{authority}:{port}"
     try:
         path = quote(_path(shape["path"]), safe=_PATH_SAFE)
-        query = quote(shape["query"] or "", safe=_QUERY_SAFE)
+        query = quote(shape["query"] or "", safe=QUERY_SAFE)
     except UnicodeEncodeError:
         raise ValueError("URL has a lone surrogate") from None
     target = path + query

@@ -21,6 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from tenure.errors import Conflict, Forbidden, NotFound, ValidationFailed
 from tenure.ids import Prefix, TenantId, new_endpoint_id
 from tenure.outbox import tables
+from tenure.outbox.carriers.naming import HANDLER, check_kind
 from tenure.outbox.http.url import parse_url
 from tenure.outbox.ledger import paging, rows
 from tenure.outbox.ledger.applications import (
@@ -90,7 +91,7 @@ def create_endpoint(
         kind=KIND,
         tenant=tenant,
         subject=endpoint,
-        needs=KIND,
+        needs=needs_of(wanted),
         deadline_us=deadline_us(wanted, settings),
         settings={
             "state": state,
@@ -109,7 +110,7 @@ def create_endpoint(
         "created_at": tx.now,
         "secrets": ring.seal(dump_secrets(secret)),
         "headers": _sealed_headers(given, ring),
-        "userinfo": _sealed_userinfo(checked, None, ring),
+        "userinfo": _sealed_secret(checked, None, ring),
         "disabled_why": "by request" if given.disabled else None,
         **_values(checked, wanted, tx.now),
     }
@@ -258,13 +259,14 @@ def _write(
         stored.lane,
         deadline_us=deadline_us(wanted, settings),
         at_most_once=wanted.at_most_once,
+        needs=needs_of(wanted),
     )
     set_disabled(tx, stored, disabled=given.disabled, why="by request")
     change = (
         sa.update(_T)
         .where(_T.c.id == stored.id)
         .values(
-            userinfo=_sealed_userinfo(checked, stored.userinfo, ring),
+            userinfo=_sealed_secret(checked, stored, ring),
             **_values(checked, wanted, tx.now),
         )
     )
@@ -309,8 +311,14 @@ def _permitted(
 
 
 def _same_place(checked: CheckedEndpoint, stored: str) -> bool:
+    url = checked.place.url
+    if not stored.startswith("http") or url is None:
+        return checked.place.text == stored
     was = parse_url(stored)
-    return (checked.url.host, checked.url.port) == (was.host, was.port)
+    return checked.place.text.startswith("http") and (url.host, url.port) == (
+        was.host,
+        was.port,
+    )
 
 
 def _sealed_headers(given: EndpointIn, ring: KeyRing) -> bytes | None:
@@ -319,13 +327,27 @@ def _sealed_headers(given: EndpointIn, ring: KeyRing) -> bytes | None:
     return ring.seal(rows.dump(dict(given.headers)).encode())
 
 
-def _sealed_userinfo(
-    checked: CheckedEndpoint, stored: bytes | None, ring: KeyRing
+def _sealed_secret(
+    checked: CheckedEndpoint, stored: sa.Row[Any] | None, ring: KeyRing
 ) -> bytes | None:
-    if checked.keep_userinfo:
-        return stored
-    userinfo = checked.url.userinfo
-    return None if not userinfo else ring.seal(userinfo.encode())
+    """Return what is secret of the address: the mask of a read keeps what is stored.
+
+    Of a chat service it is the whole address, so the mask means something only beside
+    the same text.
+    """
+    place = checked.place
+    if not place.kept:
+        return None if not place.secret else ring.seal(place.secret.encode())
+    if place.url is None and (stored is None or stored.url != place.text):
+        raise ValidationFailed.at(
+            "body", "url", msg="the mask stands for no stored address: give the address"
+        )
+    return None if stored is None else stored.userinfo
+
+
+def needs_of(wanted: EndpointSettings) -> str:
+    """Return what the lane of such an endpoint asks of a node."""
+    return wanted.kind if check_kind(wanted.kind) == HANDLER else KIND
 
 
 def _check_room(tx: Tx, app: Application, settings: OutboxSettings) -> None:
