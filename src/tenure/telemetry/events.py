@@ -1,8 +1,9 @@
 """The catalogue of events: everything that a log line may report, and its level.
 
 One line per surprising event. The name is the stable part; fields are ids and counts,
-never payloads or secrets (but for the lines that an endpoint of the kind `log` asks for). `Events` writes the line and counts it, so that a test and a
-health page can ask how often something happened.
+never payloads or secrets, but for the lines that an endpoint of the kind `log` asks for.
+`Events` writes the line and counts it, so that a test and a health page can ask how
+often something happened.
 """
 
 from __future__ import annotations
