@@ -36,6 +36,8 @@ async def connect(pull: Pull) -> JetStream:
             pull.url,
             connect_timeout=round(PULL_CONNECT_SECONDS),
             allow_reconnect=False,
+            max_reconnect_attempts=1,  # without it, a first connection tries for ever
+            reconnect_time_wait=0.1,
             error_cb=_quiet,
         )
         stream = client.jetstream()
