@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -48,7 +48,7 @@ class Broker:
 
 
 @contextlib.asynccontextmanager
-async def of_nats(name: str) -> AsyncIterator[Broker]:
+async def of_nats(name: str) -> AsyncGenerator[Broker]:
     client = await nats.connect(URLS[PullKind.NATS])
     stream = client.jetstream()
     await stream.add_stream(name=name, subjects=[name])
@@ -73,7 +73,7 @@ async def of_nats(name: str) -> AsyncIterator[Broker]:
 
 
 @contextlib.asynccontextmanager
-async def of_redis(name: str) -> AsyncIterator[Broker]:
+async def of_redis(name: str) -> AsyncGenerator[Broker]:
     client = Redis.from_url(URLS[PullKind.REDIS])  # pyright: ignore[reportUnknownMemberType]
 
     async def publish(bodies: Sequence[bytes]) -> None:
@@ -96,7 +96,7 @@ async def of_redis(name: str) -> AsyncIterator[Broker]:
 
 
 @contextlib.asynccontextmanager
-async def of_amqp(name: str) -> AsyncIterator[Broker]:
+async def of_amqp(name: str) -> AsyncGenerator[Broker]:
     connection = await aio_pika.connect(URLS[PullKind.AMQP])
     channel = await connection.channel()
     await channel.declare_queue(name)
@@ -129,7 +129,7 @@ MAKERS = {PullKind.NATS: of_nats, PullKind.REDIS: of_redis, PullKind.AMQP: of_am
 
 
 @pytest_asyncio.fixture(params=[*PullKind])
-async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
+async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[Broker]:
     kind: PullKind = request.param
     parts = urlsplit(URLS[kind])
     try:
@@ -146,7 +146,7 @@ async def make_source(rig: Rig, pull: Pull) -> Source:
 
 
 @contextlib.asynccontextmanager
-async def pulling(rig: Rig) -> AsyncIterator[Puller]:
+async def pulling(rig: Rig) -> AsyncGenerator[Puller]:
     puller = Puller(
         rig.backend,
         rig.inbox.receiver,
