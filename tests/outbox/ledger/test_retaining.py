@@ -11,7 +11,9 @@ from tenure.clock import SystemClock
 from tenure.errors import NotFound
 from tenure.ids import MessageId, NodeId, WorkId
 from tenure.limits import RETENTION_APPLICATIONS, RETENTION_MESSAGES
+from tenure.outbox import tables
 from tenure.outbox.keyring import KeyRing
+from tenure.outbox.ledger.deleting import remove_endpoints
 from tenure.outbox.ledger.resending import resend
 from tenure.outbox.ledger.retaining import DAY_US, STEPS, Keep, Step
 from tenure.outbox.model import Application, OutboxSettings
@@ -345,6 +347,7 @@ def test_every_chore_of_retention_has_a_step():
         "messages",
         "responses",
         "payloads",
+        "archived",
         "nodes",
         "tasks",
         "endpoints",
@@ -400,6 +403,49 @@ async def test_what_was_deleted_goes_once_no_history_refers_to_it(
     assert await forget() == 1
     assert await stored() == [1, 1, 0, 1, 1]
     assert (await outbox.get_endpoint(ONE, app.id, kept.id)).id == kept.id
+
+
+async def test_an_archive_keeps_what_its_endpoint_says_and_goes_with_it(
+    outbox: Outbox, backend: Backend
+) -> None:
+    node = await Yard(backend).node()
+    app = await make_app(outbox)
+    endpoint = await make_endpoint(outbox, app)
+    now = await backend.read(lambda tx: tx.now)
+    columns = {
+        "endpoint": endpoint.id,
+        "work": "work_1",
+        "app": app.id,
+        "tenant": ONE,
+        "event_type": "invoice.paid",
+        "body": b"{}",
+        "archived_at": now,
+    }
+    ends = {"msg_1": now + DAY_US, "msg_2": now + 2 * DAY_US, "msg_3": None}
+    archived = [
+        {**columns, "message": message, "expires_at": expires_at}
+        for message, expires_at in ends.items()
+    ]
+    await backend.write(lambda tx: tx.insert(tables.archived, archived))
+    pass_days(backend, 1.5)
+    assert await retain(backend, node, "archived") == 1
+    kept = await rows(backend, "SELECT message FROM archived ORDER BY message")
+    assert [row["message"] for row in kept] == ["msg_2", "msg_3"]
+    # What is kept for ever ends with the history of its endpoint.
+    await outbox.delete_endpoint(ONE, app.id, endpoint.id)
+    while await outbox.sweep():
+        pass
+    pass_days(backend, 89)
+    await retain(backend, node, "endpoints")
+    assert await count(backend, "archived") == 2
+    pass_days(backend, 2)
+    removed = await backend.write(
+        lambda tx: remove_endpoints(tx, "", tx.now - KEEP.history_us, limit=2)
+    )
+    assert removed == (2, ""), "the archive first, then once more from there"
+    assert await count(backend, "endpoint") == 1
+    assert await retain(backend, node, "endpoints") == 1
+    assert [await count(backend, name) for name in ("endpoint", "archived")] == [0, 0]
 
 
 async def test_a_chore_that_fails_holds_up_no_other(

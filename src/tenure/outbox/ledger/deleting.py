@@ -27,6 +27,8 @@ from tenure.outbox.ledger.purging import plan_purge
 from tenure.store import claims, lanes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tenure.store.tx import Tx
 
 _T: Final = tables.endpoint
@@ -112,10 +114,11 @@ def clear_deleted(tx: Tx, limit: int = CANCEL_BATCH_ROWS) -> int:
 def remove_endpoints(
     tx: Tx, place: str, before_at: int, limit: int
 ) -> tuple[int, str | None]:
-    """Remove deleted endpoints among the next `limit`, with lane and queues.
+    """Remove deleted endpoints among the next `limit`, with lane, queues and archive.
 
     Only those deleted before an instant (µs) that no delivery refers to. Returns how
-    many went, and the id to go on after; None when all were looked at.
+    many rows went, and the id to go on after; None when all were looked at. A long
+    archive goes first, `limit` rows at a time.
     """
     upto = _upto(tx, "endpoint", place, limit)
     if upto is None:
@@ -128,6 +131,9 @@ def remove_endpoints(
         {"place": place, "upto": upto, "before": before_at},
     )
     if found:
+        gone = _remove_archives(tx, [row.id for row in found], limit)
+        if gone == limit:
+            return gone, place
         asked, params = tx.rows("b", {"lane": "bigint"}, [(row.lane,) for row in found])
         for table, column in (
             ("order_head", "lane"),
@@ -183,6 +189,15 @@ def _upto(tx: Tx, table: str, place: str, limit: int) -> str | None:
         {"place": place, "limit": limit},
     )
     return last
+
+
+def _remove_archives(tx: Tx, endpoints: Sequence[str], limit: int) -> int:
+    asked, params = tx.rows("b", {"id": "text"}, [(id_,) for id_ in endpoints])
+    return tx.run(
+        "DELETE FROM archived WHERE (endpoint, message) IN (SELECT a.endpoint,"
+        f" a.message FROM {asked} JOIN archived a ON a.endpoint = b.id LIMIT :limit)",
+        {**params, "limit": limit},
+    )
 
 
 def _clear(tx: Tx, endpoint: str, place: str, limit: int) -> int:

@@ -291,10 +291,22 @@ def forget_applications(tx: Tx, place: str, keep: Keep) -> Step:
     return Step(removed=gone, place=after)
 
 
+def remove_archived(tx: Tx, place: str, keep: Keep) -> Step:
+    """Remove what an endpoint archived for as long as it keeps; never what it keeps."""
+    del place, keep
+    gone = tx.run(
+        "DELETE FROM archived WHERE (endpoint, message) IN (SELECT endpoint, message"
+        " FROM archived WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)",
+        {"now": tx.now, "limit": RETENTION_ROWS},
+    )
+    return Step(removed=gone, place="" if gone == RETENTION_ROWS else None)
+
+
 STEPS: Final[dict[str, Stepping]] = {
     "messages": remove_messages,
     "responses": empty_responses,
     "payloads": empty_payloads,
+    "archived": remove_archived,
     "nodes": remove_nodes,
     "tasks": purge_tasks,
     "endpoints": forget_endpoints,
