@@ -32,6 +32,16 @@ def test_an_endpoint_is_made_with_its_application_and_a_secret(
     assert endpoint["id"] in tenure("endpoints", "list", *served.access).out
 
 
+def test_a_kind_that_dials_nothing_needs_no_url(served: Served):
+    kind = ("--kind", "archive", "--app", "made")
+    endpoint = tenure_json("endpoints", "create", *kind, *served.access)
+    assert endpoint["url"] == endpoint["tenure"]["kind"] == "archive"
+    wrong = ("--kind", "fax", "--app", "made")
+    done = tenure("endpoints", "create", *wrong, *served.access)
+    assert done.code == 1
+    assert "a kind is one of http, log, archive, slack, chat, or handler:" in done.err
+
+
 def test_an_endpoint_is_shown_with_its_counts(served: Served, receiver: Receiving):
     endpoint = made(served, receiver)
     shown = tenure_json("endpoints", "show", endpoint, *served.access)

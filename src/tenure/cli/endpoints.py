@@ -90,10 +90,20 @@ def show(call: Call, ref: Ref, app: options.App = None) -> None:
 @verb(endpoints, "create")
 def create(
     call: Call,
-    url: Annotated[str, typer.Argument(help="http or https.")],
     app: Annotated[
         str, typer.Option("--app", help="Application; made when it does not exist.")
     ],
+    url: Annotated[
+        str | None,
+        typer.Argument(help="http or https; none for a kind that dials nothing."),
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="http, log, archive, slack, chat (an Apprise URL),"
+            " or handler:package.name."
+        ),
+    ] = "http",
     uid: Annotated[str | None, typer.Option(help="Your own id for it.")] = None,
     event_type: Annotated[
         list[str] | None,
@@ -109,7 +119,9 @@ def create(
     for name in event_type or ():
         with suppress(Conflict, EventTypeExists):
             api.post("/api/v1/event-type", {"name": name, "description": ""})
-    given = {"url": url, "uid": uid, "description": description}
+    given: dict[str, Any] = {"url": url or kind, "uid": uid, "description": description}
+    if kind != "http":
+        given["tenure"] = {"kind": kind}
     made = create_endpoint(api, owner["id"], given | {"eventTypes": event_type or None})
     key = api.get(f"/api/v1/app/{owner['id']}/endpoint/{made['id']}/secret")["key"]
     if call.screen.as_json:

@@ -94,6 +94,12 @@ class SettingsOut(Out):
     allow_networks: list[str]
     at_most_once: bool
     svix_headers: bool
+    kind: str
+    filter: str | None
+    transform: str | None
+    drop_headers: list[str] | None
+    relay_query: bool
+    archive_days: int | None
 
 
 class EndpointFacts(Out):
