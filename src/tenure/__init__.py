@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar, Unpack
 
-    from tenure.outbox.carriers.handlers import Received, Retry, Stop
+    from tenure.outbox.carriers.functions import Received, Retry, Stop
     from tenure.outbox.joining import (
         AsyncJoinable,
         Joinable,
@@ -82,9 +82,9 @@ def on(
 
     It is called for these event types (``invoice.*`` too; none = all), or for what
     arrived at a source. Functions are registered before the engine starts. Errors and
-    the rest: `tenure.outbox.carriers.handlers`.
+    the rest: `tenure.outbox.carriers.functions`.
     """
-    from tenure.outbox.carriers.handlers import registry
+    from tenure.outbox.carriers.functions import registry
 
     return registry().on(*event_types, source=source, package=package, name=name)
 
@@ -92,9 +92,9 @@ def on(
 def __getattr__(name: str) -> object:
     """Return the names that only functions of `on` need, imported when asked for."""
     if name in {"Received", "Retry", "Stop"}:
-        from tenure.outbox.carriers import handlers
+        from tenure.outbox.carriers import functions
 
-        return getattr(handlers, name)
+        return getattr(functions, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

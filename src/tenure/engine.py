@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tenure.ids import NodeId
-    from tenure.outbox.carriers.handlers import Handlers
+    from tenure.outbox.carriers.functions import Functions
     from tenure.outbox.http import Transport
     from tenure.outbox.joining import Hint
     from tenure.store.identity import Verdict
@@ -146,7 +146,7 @@ class Engine:
     event loop. ``works=False`` opens the database and the outbox alone, as a command
     that only asks does: no node, nothing is sent. ``server_time=False`` lets ``clock``
     tell the time on PostgreSQL too, which only tests on a clock they set may want.
-    ``handlers`` are functions that endpoints may name, by default those of `tenure.on`.
+    ``functions`` are functions that endpoints may name, by default those of `tenure.on`.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Engine:
         events: Events | None = None,
         pauses: Pauses | None = None,
         server_time: bool = True,
-        handlers: Handlers | None = None,
+        functions: Functions | None = None,
     ) -> None:
         self.settings: Final = load() if settings is None else settings
         self.clock: Final = clock or SystemClock()
@@ -169,7 +169,7 @@ class Engine:
         self._works: Final = works
         self._server_time: Final = server_time
         self._given_transport: Final = transport
-        self._handlers: Final = handlers
+        self._functions: Final = functions
         self._pauses: Final = pauses or Pauses()
         self._tasks: Final = Tasks(self._task_failed)
         self._exits: Final = contextlib.AsyncExitStack()
@@ -337,7 +337,7 @@ class Engine:
     async def _join(self, backend: Backend, ring: KeyRing, *, off: str | None) -> None:
         transport = self._given_transport or HttpTransport(clock=self.clock)
         self._exits.push_async_callback(transport.aclose)
-        carriers = Carriers(self._handlers, self.clock, self.events)
+        carriers = Carriers(self._functions, self.clock, self.events)
         self._exits.callback(carriers.close)
         delivery = Delivery(
             transport=transport,

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tenure.clock import SystemClock
-from tenure.outbox.carriers.handlers import Handlers
+from tenure.outbox.carriers.functions import Functions
 from tenure.outbox.carriers.offered import Carriers
 from tenure.outbox.delivery import Delivery
 from tenure.outbox.http import HttpTransport
@@ -28,8 +28,8 @@ def settings() -> OutboxSettings:
 
 
 @pytest.fixture
-def handlers() -> Handlers:
-    return Handlers()
+def functions() -> Functions:
+    return Functions()
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def events() -> Events:
 
 @pytest_asyncio.fixture
 async def sender(
-    backend: Backend, ring: KeyRing, handlers: Handlers, events: Events
+    backend: Backend, ring: KeyRing, functions: Functions, events: Events
 ) -> AsyncIterator[Sender]:
     """A node of every kind; functions are registered before its first `claim`."""
     clock = SystemClock()
     transport = HttpTransport(resolver=Names())
-    carriers = Carriers(handlers, clock, events)
+    carriers = Carriers(functions, clock, events)
     made = await open_sender(backend, ring, transport)
     made.kind = Delivery(
         transport=transport,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tenure.outbox.carriers.archive import ArchiveCarrier
 from tenure.outbox.carriers.chat import ChatCarrier
-from tenure.outbox.carriers.handlers import HandlerCarrier, Handlers, registry
+from tenure.outbox.carriers.functions import FunctionCarrier, Functions, registry
 from tenure.outbox.carriers.log import LogCarrier
 from tenure.outbox.carriers.naming import ARCHIVE, CHAT, HANDLER, LOG
 
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 class Carriers:
     """What a node can do beside HTTP; `close` it when the node has stopped.
 
-    `handlers` None takes what `tenure.on` registered. They are sealed here.
+    `functions` None takes what `tenure.on` registered. They are sealed here.
     """
 
     __slots__ = ("_calls", "_chat", "by_kind")
 
-    def __init__(self, handlers: Handlers | None, clock: Clock, events: Events) -> None:
-        given = registry() if handlers is None else handlers
-        self._calls: Final = HandlerCarrier(given.seal(), clock)
+    def __init__(
+        self, functions: Functions | None, clock: Clock, events: Events
+    ) -> None:
+        given = registry() if functions is None else functions
+        self._calls: Final = FunctionCarrier(given.seal(), clock)
         self._chat: Final = ChatCarrier(clock)
         self.by_kind: Final[Mapping[str, Carrier]] = MappingProxyType(
             {

@@ -12,7 +12,7 @@ import pytest_asyncio
 from tenure.clock import US
 from tenure.errors import ConfigInvalid
 from tenure.kernel.commands import Failed, Succeeded
-from tenure.outbox.carriers.handlers import Handlers, Received, Retry, Stop
+from tenure.outbox.carriers.functions import Functions, Received, Retry, Stop
 from tenure.outbox.keyring import KeyRing
 from tenure.outbox.model import Endpoint, EndpointSettings
 from tenure.outbox.outbox import Outbox
@@ -27,14 +27,14 @@ from tests.outbox.world import ONE, accept, count, make_app, make_endpoint
 class App:
     """Functions as an application registers them; `got` is what they were given."""
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, functions: Functions) -> None:
         self.got: list[Received] = []
         self.cancelled = asyncio.Event()
         self.free = threading.Event()
-        handlers.on("invoice.*", source="src_a")(self.paid)
-        handlers.on()(self.plain)
+        functions.on("invoice.*", source="src_a")(self.paid)
+        functions.on()(self.plain)
         for each in (self.broken, self.later, self.never, self.slow, self.stuck):
-            handlers.on(package="acme.jobs")(each)
+            functions.on(package="acme.jobs")(each)
 
     async def paid(self, received: Received) -> None:
         self.got.append(received)
@@ -62,20 +62,15 @@ class App:
         self.free.wait(30)
 
 
-@pytest.fixture
-def handlers() -> Handlers:
-    return Handlers()
-
-
 @pytest_asyncio.fixture
-async def functions(handlers: Handlers) -> AsyncIterator[App]:
-    made = App(handlers)
+async def calls(functions: Functions) -> AsyncIterator[App]:
+    made = App(functions)
     yield made
     made.free.set()
 
 
 @pytest_asyncio.fixture
-async def node(functions: App, sender: Sender) -> Sender:
+async def node(calls: App, sender: Sender) -> Sender:
     """The sender, opened once the functions were registered."""
     return sender
 
@@ -99,7 +94,7 @@ async def _called(outbox: Outbox, node: Sender, name: str) -> tuple[Ran, str | N
 
 
 async def test_a_function_is_given_the_message_and_its_return_is_success(
-    outbox: Outbox, functions: App, node: Sender, ring: KeyRing
+    outbox: Outbox, calls: App, node: Sender, ring: KeyRing
 ) -> None:
     app = await make_app(outbox)
     for name in ("paid", "plain"):
@@ -115,7 +110,7 @@ async def test_a_function_is_given_the_message_and_its_return_is_success(
     sealed = dump(relay, ring.seal, ())
     accepted = await accept(outbox, app, body=b'{"n": 1}', relay=sealed)
     assert [ran.result for ran in await node.work_off()] == [Succeeded()] * 2
-    for received in functions.got:
+    for received in calls.got:
         assert (received.id, received.type) == (accepted.message.id, "invoice.paid")
         assert (received.json(), received.attempt) == ({"n": 1}, 1)
         assert (received.source, received.receipt) == ("src_a", "rcpt_1")
@@ -124,7 +119,7 @@ async def test_a_function_is_given_the_message_and_its_return_is_success(
     # From no source: `paid` does not ask for it, so it is done without a call.
     await accept(outbox, app)
     assert [ran.result for ran in await node.work_off()] == [Succeeded()] * 2
-    assert len(functions.got) == 3
+    assert len(calls.got) == 3
 
 
 async def test_what_a_function_raises_is_a_charged_failure_with_its_text(
@@ -153,14 +148,14 @@ async def test_a_function_may_ask_for_another_time_or_for_none(
 
 
 async def test_a_function_is_cancelled_at_the_deadline_and_a_thread_left_alone(
-    outbox: Outbox, functions: App, node: Sender
+    outbox: Outbox, calls: App, node: Sender
 ) -> None:
     for name in ("slow", "stuck"):
         ran, reason = await _called(outbox, node, name)
         assert isinstance(ran.result, Failed)
         assert ran.result.charged
         assert reason == "timeout: the function did not return"
-    assert functions.cancelled.is_set()
+    assert calls.cancelled.is_set()
 
 
 async def test_a_node_without_the_function_claims_nothing_and_says_so(
@@ -178,27 +173,27 @@ async def test_a_node_without_the_function_claims_nothing_and_says_so(
 
 
 async def test_nothing_is_called_that_may_not_begin(
-    outbox: Outbox, functions: App, node: Sender
+    outbox: Outbox, calls: App, node: Sender
 ) -> None:
     endpoint = await _endpoint(outbox, "app.plain")
     await accept(outbox, await outbox.get_application(ONE, endpoint.app))
     (claimed,) = await node.claim()
     ran = await node.send(claimed, node.permit(claimed, yes=False))
     assert ran.released
-    assert functions.got == []
+    assert calls.got == []
     assert (await node.send(claimed)).result == Succeeded()  # the control
-    assert len(functions.got) == 1
+    assert len(calls.got) == 1
 
 
 def test_names_are_checked_are_single_and_come_before_the_start() -> None:
-    handlers = Handlers()
+    functions = Functions()
 
-    @handlers.on()
+    @functions.on()
     def paid(_: Received) -> None: ...
 
     for again in ({}, {"name": "Paid"}, {"package": "env"}):
         with pytest.raises(ConfigInvalid):
-            handlers.on(**again)(paid)
-    handlers.seal()
+            functions.on(**again)(paid)
+    functions.seal()
     with pytest.raises(ConfigInvalid, match="before"):
-        handlers.on(name="other")(paid)
+        functions.on(name="other")(paid)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from tenure.work.kinds import Guard
 
 __all__ = [
-    "Handler",
-    "HandlerCarrier",
-    "Handlers",
+    "Function",
+    "FunctionCarrier",
+    "Functions",
     "Received",
     "Retry",
     "Stop",
@@ -95,7 +95,7 @@ class Stop(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
+class Function:
     """A registered function and what it is called for."""
 
     coordinate: Coordinate
@@ -111,13 +111,13 @@ class Handler:
         return not types or any(fnmatchcase(received.type, each) for each in types)
 
 
-class Handlers:
+class Functions:
     """Functions by their coordinate, until it is sealed."""
 
     __slots__ = ("_found", "_sealed")
 
     def __init__(self) -> None:
-        self._found: Final[dict[Coordinate, Handler]] = {}
+        self._found: Final[dict[Coordinate, Function]] = {}
         self._sealed = False
 
     def on(
@@ -145,45 +145,45 @@ class Handlers:
                 )
             if coordinate in self._found:
                 raise ConfigInvalid(f"two functions are named {said}: rename one")
-            self._found[coordinate] = Handler(
+            self._found[coordinate] = Function(
                 coordinate=coordinate, call=call, event_types=event_types, source=source
             )
             return call
 
         return register
 
-    def seal(self) -> Mapping[Coordinate, Handler]:
+    def seal(self) -> Mapping[Coordinate, Function]:
         """Take nothing more, and return what there is."""
         self._sealed = True
         return MappingProxyType(self._found)
 
 
 @lru_cache(maxsize=1)
-def registry() -> Handlers:
+def registry() -> Functions:
     """Return this process's own, which `tenure.on` fills."""
-    return Handlers()
+    return Functions()
 
 
-class HandlerCarrier:
+class FunctionCarrier:
     """Calls functions; those that block at most `HANDLER_THREADS` at a time."""
 
-    __slots__ = ("_clock", "_handlers", "_threads")
+    __slots__ = ("_clock", "_functions", "_threads")
 
-    def __init__(self, handlers: Mapping[Coordinate, Handler], clock: Clock) -> None:
-        self._handlers: Final = handlers
+    def __init__(self, functions: Mapping[Coordinate, Function], clock: Clock) -> None:
+        self._functions: Final = functions
         self._clock: Final = clock
         self._threads: Final = Threads(HANDLER_THREADS, name="handler")
 
     @property
     def needs(self) -> frozenset[str]:
         """What lanes may ask of this node, one for each function."""
-        return frozenset(f"handler:{coordinate}" for coordinate in self._handlers)
+        return frozenset(f"handler:{coordinate}" for coordinate in self._functions)
 
     async def carry(self, job: Job, guard: Guard, number: int) -> Carried:
         """See `Carrier`."""
         watch = Stopwatch(self._clock, "CALL")
         coordinate = job.target.handler
-        found = None if coordinate is None else self._handlers.get(coordinate)
+        found = None if coordinate is None else self._functions.get(coordinate)
         if found is None:  # its lane was pointed elsewhere after the claim
             return watch.fenced()
         received = _received(job, number)
@@ -212,13 +212,13 @@ class HandlerCarrier:
         """Take nothing more; calls under way end by themselves."""
         self._threads.close()
 
-    async def _call(self, handler: Handler, received: Received, guard: Guard) -> None:
-        if inspect.iscoroutinefunction(handler.call):
+    async def _call(self, function: Function, received: Received, guard: Guard) -> None:
+        if inspect.iscoroutinefunction(function.call):
             if not guard.may_begin():
                 raise NotBegunError
-            await handler.call(received)
+            await function.call(received)
             return
-        call = partial(handler.call, received)
+        call = partial(function.call, received)
         made = await self._threads.run(call, guard.may_begin)
         if isinstance(made, Awaitable):  # what was called was made of a coroutine
             await made
