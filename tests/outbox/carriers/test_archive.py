@@ -26,7 +26,7 @@ async def test_a_message_is_kept_once_by_the_commit_that_settles_its_delivery(
         source="src_a",
         method="POST",
         query="",
-        headers=(("X-Sig", "a"), ("Authorization", "Bearer b")),
+        headers=(("X-Sig", "a"), ("Authorization", "Bearer b"), ("X-Own", "key")),
     )
     body = b'\x00\xff {"n": 1}'
     accepted = await accept(
@@ -34,7 +34,7 @@ async def test_a_message_is_kept_once_by_the_commit_that_settles_its_delivery(
         app,
         body=body,
         content_type="application/octet-stream",
-        relay=dump(relay, ring.seal, ()),
+        relay=dump(relay, ring.seal, {"x-own"}),
     )
     (claimed,) = await sender.claim()
     ran = await sender.send(claimed)
@@ -45,7 +45,8 @@ async def test_a_message_is_kept_once_by_the_commit_that_settles_its_delivery(
     assert (kept["endpoint"], kept["message"]) == (endpoint.id, accepted.message.id)
     assert (bytes(kept["body"]), kept["work"]) == (body, claimed.work.id)
     assert kept["content_type"] == "application/octet-stream"
-    assert bytes(kept["headers"]) == b'[["X-Sig","a"],["Authorization","***"]]'
+    headers = b'[["X-Sig","a"],["Authorization","***"],["X-Own","***"]]'
+    assert bytes(kept["headers"]) == headers
     assert kept["expires_at"] - kept["archived_at"] == 2 * 86_400 * US
     # Sent again, it is there already.
     await outbox.resend(ONE, app.id, accepted.message.id, endpoint.id)

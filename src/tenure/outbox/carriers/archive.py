@@ -18,7 +18,7 @@ from tenure.outbox import tables
 from tenure.outbox.carriers.answers import Stopwatch
 from tenure.outbox.carriers.model import Archived
 from tenure.outbox.ledger import rows
-from tenure.outbox.relayed import CREDENTIALS
+from tenure.outbox.relayed import shown
 from tenure.store.claims import Insert
 
 if TYPE_CHECKING:
@@ -75,12 +75,11 @@ def keep(found: Sequence[tuple[WorkId, Archived]]) -> Insert:
 
 
 def _headers(job: Job) -> bytes:
-    """Return the message's headers, or the receipt's with credentials masked."""
-    pairs = job.headers if job.relay is None else job.relay.headers
+    """Return the message's headers, or the receipt's; what is sealed there is masked.
+
+    Which header is a credential is the source's to say, so its stored text is read.
+    """
+    pairs = job.headers if job.relay is None else shown(job.relay.stored).headers
     return rows.dump_pairs(
-        (
-            name.encode("latin-1"),
-            b"***" if name.lower() in CREDENTIALS else value.encode("latin-1"),
-        )
-        for name, value in pairs
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs
     )
