@@ -67,6 +67,10 @@ async def test_a_chat_address_is_a_secret_and_its_mask_keeps_it(
         strange = EndpointPatch(url=masked, settings=EndpointSettings(kind=kind))
         with pytest.raises(ValidationFailed):
             await outbox.patch_endpoint(ONE, app.id, made.id, strange)
-    patch = EndpointPatch(url="log", settings=EndpointSettings(kind="log"))
-    await outbox.patch_endpoint(ONE, app.id, made.id, patch)
-    assert await rows(backend, sealed) == [{"url": "log", "userinfo": None}]
+    # As another kind's it goes nowhere: not as user info, not to a log.
+    for kind, url in (("http", "https://***@a.example/"), ("log", "log")):
+        patch = EndpointPatch(url=url, settings=EndpointSettings(kind=kind))
+        again = await make_endpoint(outbox, app, "discord://1/s3cret", settings=chat)
+        await outbox.patch_endpoint(ONE, app.id, again.id, patch)
+        one = f"{sealed} WHERE id = '{again.id}'"
+        assert [row["userinfo"] for row in await rows(backend, one)] == [None]

@@ -338,11 +338,15 @@ def _sealed_secret(
     place = checked.place
     if not place.kept:
         return None if not place.secret else ring.seal(place.secret.encode())
-    if place.url is None and (stored is None or stored.url != place.text):
+    was = "" if stored is None else stored.url
+    if place.url is None and was != place.text:
         raise ValidationFailed.at(
             "body", "url", msg="the mask stands for no stored address: give the address"
         )
-    return None if stored is None else stored.userinfo
+    # What is sealed of another kind must never go out as this one's user info.
+    if stored is None or (place.url is not None and not was.startswith("http")):
+        return None
+    return stored.userinfo
 
 
 def needs_of(wanted: EndpointSettings) -> str:
