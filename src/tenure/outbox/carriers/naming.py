@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS",
+    "OWN",
     "SERVICES",
     "Coordinate",
     "Place",
@@ -43,6 +44,9 @@ KINDS: Final = {
     HANDLER: "a call of a Python function in the application, `handler:package.name`",
 }
 """Every kind, and what one attempt of it does."""
+
+OWN: Final = frozenset({ARCHIVE, HANDLER, LOG})
+"""Kinds that act inside of the deployment, so that only its operator may ask for them."""
 
 SERVICES: Final = {
     "discord": None,

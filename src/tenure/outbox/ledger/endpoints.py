@@ -21,7 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from tenure.errors import Conflict, Forbidden, NotFound, ValidationFailed
 from tenure.ids import Prefix, TenantId, new_endpoint_id
 from tenure.outbox import tables
-from tenure.outbox.carriers.naming import HANDLER, check_kind
+from tenure.outbox.carriers.naming import HANDLER, OWN, check_kind
 from tenure.outbox.http.url import parse_url
 from tenure.outbox.ledger import paging, rows
 from tenure.outbox.ledger.applications import (
@@ -76,7 +76,7 @@ def create_endpoint(
 ) -> Written[Endpoint]:
     """Create an endpoint with its lane and secret.
 
-    Only an operator may open networks to it. Raises NotFound, ValidationFailed,
+    Only an operator may open networks to it, or point it into the deployment. Raises NotFound, ValidationFailed,
     Forbidden, or Conflict when the uid is taken.
     """
     app = find_application(tx, tenant, app_ref)
@@ -306,6 +306,11 @@ def _permitted(
     if given.allow_networks != stored.allow_networks and not operator:
         raise Forbidden(
             "only an admin key of the whole tenant may open networks to an endpoint"
+        )
+    word = check_kind(given.kind)
+    if word in OWN and given.kind != stored.kind and not operator:
+        raise Forbidden(
+            f"only an admin key of the whole tenant may make an endpoint of kind {word}"
         )
     return given
 
