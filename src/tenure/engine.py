@@ -345,6 +345,7 @@ class Engine:
             settings=outbox_settings(self.settings, self.durations),
             clock=self.clock,
             user_agent=USER_AGENT,
+            evaluator=self.outbox.acceptor.evaluator,
             carriers=carriers.by_kind,
         )
         # Its names are constants of its class.

@@ -219,6 +219,14 @@ OVERVIEW_CACHE_MAX: Final = 100  # overviews remembered per node
 CLOCK_SKEW_SECONDS: Final = 300.0  # how far a caller may be ahead of us
 STATS_DAYS_MAX: Final = 28  # window of an endpoint's statistics, as in the Svix API
 EXPRESSION_BYTES: Final = 4_096  # of one CEL filter or transform
+EXPRESSION_NESTED_MAX: Final = 2  # macros inside of each other; three took seconds
+EXPRESSION_JOINS_MAX: Final = (
+    8  # `+` and `*` of an expression that runs where it stands
+)
+EXPRESSION_INLINE_BYTES: Final = 64 * 1024  # of a body that it runs over there
+EXPRESSION_SECONDS: Final = 0.5  # of every other, in a process of its own
+EXPRESSIONS_KEPT: Final = 1_000  # compiled ones that a node remembers
+EXPRESSION_ROUNDS_MAX: Final = 4  # of finding verdicts for one message
 DROP_HEADERS_MAX: Final = 100  # names that an endpoint does not pass on
 COORDINATE_MAX: Final = 100  # characters of a package's name, and of a name in it
 LOGGED_BODY: Final = 2_000  # characters of a body in one line of the log

@@ -29,10 +29,12 @@ from tenure.inbox.verification import Handshake, Refusal, Verified, event_type_o
 from tenure.limits import (
     DEDUPE_KEY_MAX,
     DRAIN_SETTLE_SECONDS,
+    EXPRESSION_ROUNDS_MAX,
     RECEIPT_RETRY_AFTER_SECONDS,
     RECEIPT_STALE_ROUNDS_MAX,
 )
 from tenure.outbox.headers import check_content_type
+from tenure.outbox.ledger.accepting import Undecided
 from tenure.outbox.model import NewMessage
 from tenure.outbox.relayed import Relay, dump
 from tenure.store.batching import Batcher
@@ -230,7 +232,7 @@ class Receiver:
                 return _not_allowed(arrival.method, ready.opened.settings.methods)
             case Verified():
                 item = self._item(ready, arrival, outcome, key)
-                return self._told(ready, await self._batcher.put_nowait(item))
+                return self._told(ready, await self._store(item))
 
     def _told(self, ready: Ready, answer: receiving.Answer) -> Reply | _Refused | None:
         match answer:
@@ -342,6 +344,27 @@ class Receiver:
         check = ready.check
         credentials = () if check is None else check.credential_headers
         return dump(relay, self._ring.seal, credentials)
+
+    async def _store(self, item: receiving.Item) -> receiving.Answer:
+        """Commit one request, after the filters were asked that may take long."""
+        for _ in range(EXPRESSION_ROUNDS_MAX * len(item.parts)):
+            try:
+                return await self._batcher.put_nowait(item)
+            except Undecided as undecided:
+                parts = [
+                    await self._decided(part, undecided)
+                    if part.id == undecided.of
+                    else part
+                    for part in item.parts
+                ]
+                item = msgspec.structs.replace(item, parts=tuple(parts))
+        return await self._batcher.put_nowait(item)
+
+    async def _decided(
+        self, part: receiving.Part, undecided: Undecided
+    ) -> receiving.Part:
+        found = await self._acceptor.ask(part.id, part.message, undecided.expressions)
+        return msgspec.structs.replace(part, verdicts={**part.verdicts, **found})
 
     async def _commit(self, items: list[receiving.Item]) -> list[receiving.Answer]:
         def run(tx: Tx, accept: Accept) -> list[receiving.Answer]:

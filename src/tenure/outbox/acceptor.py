@@ -6,13 +6,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+import msgspec
+
 from tenure.clock import SystemClock
 from tenure.errors import TenureError
 from tenure.ids import new_message_id
-from tenure.limits import DRAIN_SETTLE_SECONDS
+from tenure.limits import DRAIN_SETTLE_SECONDS, EXPRESSION_ROUNDS_MAX
+from tenure.outbox.cel import Evaluator, verdict_of
 from tenure.outbox.judging import SchemaJudge
 from tenure.outbox.ledger import remembering
-from tenure.outbox.ledger.accepting import AcceptItem, Answer, Batch, accept_batch
+from tenure.outbox.ledger.accepting import (
+    AcceptItem,
+    Answer,
+    Batch,
+    Undecided,
+    accept_batch,
+    facts_of_new,
+)
 from tenure.outbox.model import Accepted
 from tenure.outbox.routes import Routes
 from tenure.store.batching import Batcher
@@ -21,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tenure.clock import Clock
-    from tenure.ids import TenantId
+    from tenure.ids import MessageId, TenantId
+    from tenure.outbox.cel import Verdict
     from tenure.outbox.model import Idempotency, Message, NewMessage, OutboxSettings
     from tenure.store.backend import Backend
     from tenure.store.claims import Claimed
@@ -68,6 +79,7 @@ class Acceptor:
         "_monotonic",
         "_routes",
         "_settings",
+        "evaluator",
         "judge",
         "sender",
     )
@@ -87,6 +99,7 @@ class Acceptor:
         self._routes: Final = Routes()
         self._monotonic: Final = clock.monotonic
         self.judge: Final = SchemaJudge(backend, clock)
+        self.evaluator: Final = Evaluator()
         self.sender: Sender | None = None
         """Who sends here what is accepted here, without a claim in between."""
         self._batcher: Final[Batcher[AcceptItem, Answer]] = Batcher(
@@ -105,6 +118,7 @@ class Acceptor:
         Callers whose commit a hung database has not answered in time get Draining.
         """
         await self._batcher.aclose(DRAIN_SETTLE_SECONDS)
+        await self.evaluator.aclose()
 
     async def accept(
         self,
@@ -127,9 +141,25 @@ class Acceptor:
             idempotency=idempotency,
         )
         answer = await self._batcher.put_nowait(item)
+        for _ in range(EXPRESSION_ROUNDS_MAX):
+            if not isinstance(answer, Undecided):
+                break
+            found = await self.ask(item.id, message, answer.expressions)
+            item = msgspec.structs.replace(item, verdicts={**item.verdicts, **found})
+            answer = await self._batcher.put_nowait(item)
         if isinstance(answer, TenureError):
             raise answer
         return answer
+
+    async def ask(
+        self, id_: MessageId, message: NewMessage, expressions: Sequence[str]
+    ) -> dict[str, Verdict]:
+        """Return what filters say that may take long, by their text."""
+        facts, size = facts_of_new(id_, message), len(message.body)
+        return {
+            text: verdict_of(await self.evaluator.evaluate(text, facts, size))
+            for text in expressions
+        }
 
     async def _answered(self, tenant: TenantId, used: Idempotency | None) -> bool:
         """Tell whether the key's first use was accepted, by a former rule."""

@@ -14,10 +14,9 @@ theirs.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_network
-from operator import attrgetter
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -29,13 +28,10 @@ from tenure.clock import US, Clock
 from tenure.errors import WrongKeyRing
 from tenure.ids import jitter
 from tenure.kernel import commands
-from tenure.kernel.states import State
 from tenure.limits import ENDPOINT_CONFIGS_MAX, REASON_MAX
 from tenure.outbox import outcome, tables
-from tenure.outbox.carriers.archive import keep
 from tenure.outbox.carriers.http import request_of
 from tenure.outbox.carriers.model import (
-    Archived,
     Carried,
     Carrier,
     Job,
@@ -50,14 +46,20 @@ from tenure.outbox.carriers.naming import (
     check_kind,
     parse_coordinate,
 )
-from tenure.outbox.headers import mask_headers
+from tenure.outbox.cel import Evaluator, facts_of
+from tenure.outbox.exchanges import (
+    Blocked,
+    effects,
+    evidence,
+    exchange_of,
+    unsent,
+)
 from tenure.outbox.http.model import (
     Cause,
     Failure,
     Policy,
     Request,
     Response,
-    Timings,
 )
 from tenure.outbox.http.url import parse_url
 from tenure.outbox.ledger import rows
@@ -66,12 +68,13 @@ from tenure.outbox.model import Message, OutboxSettings, Trigger
 from tenure.outbox.relayed import load
 from tenure.outbox.rules import deadline_us, retry_policy, shown_url
 from tenure.outbox.secrets import load_secrets
-from tenure.store.claims import Effect, Insert, Settled, Write
+from tenure.store.claims import Effect, Settled
 from tenure.work.kinds import Guard, Loaded, Prepared, Ran
 
 if TYPE_CHECKING:
     from tenure.outbox.http.model import HeaderLines, Network, Transport
     from tenure.outbox.keyring import KeyRing
+    from tenure.outbox.relayed import Relay
     from tenure.store.claims import Claimed
     from tenure.store.tx import Tx
 
@@ -83,31 +86,6 @@ _MESSAGES: Final = (
 _SOON: Final = 0.25  # seconds of a deadline that starting late may cost unnoticed
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """What went over the wire, as it is stored, and whether the endpoint is gone.
-
-    An attempt that was no request has no address, no status and no headers.
-    """
-
-    url: str
-    method: str
-    address: str | None
-    tls_version: str | None
-    status_code: int | None
-    cause: str | None
-    phase: str | None
-    detail: str | None
-    request_headers: bytes
-    response_headers: bytes | None
-    response_body: bytes | None
-    truncated: bool
-    duration_us: int
-    timings: str
-    lane_version: int
-    gone: bool = False
-    archived: Archived | None = None
-
-
 class Delivery:
     """Sends messages; one object for all lanes of a node.
 
@@ -117,6 +95,7 @@ class Delivery:
     __slots__ = (
         "_carriers",
         "_clock",
+        "_evaluator",
         "_known",
         "_lock",
         "_ring",
@@ -134,7 +113,9 @@ class Delivery:
         clock: Clock,
         user_agent: str,
         carriers: Mapping[str, Carrier] = MappingProxyType({}),
+        evaluator: Evaluator | None = None,
     ) -> None:
+        self._evaluator: Final = evaluator or Evaluator()
         self._carriers: Final = carriers
         self._transport: Final = transport
         self._ring: Final = ring
@@ -192,6 +173,12 @@ class Delivery:
         now = guard.instant()
         if job.expires_at is not None and job.expires_at <= now:
             return Ran(result=_dead("expired"))
+        if job.target.settings.transform is not None:
+            changed = await self._transformed(claimed, job, now)
+            if isinstance(changed, Ran):
+                return changed
+            job = changed
+            left = guard.deadline - self._clock.monotonic()
         carrier = self._carriers.get(job.target.kind)
         if carrier is not None:
             return self._carried(
@@ -218,48 +205,17 @@ class Delivery:
             case _:
                 result, gone = self._judge(claimed, job, _answer(answer), guard)
         return Ran(
-            result=result, evidence=_exchange(claimed, job, request, answer, gone=gone)
+            result=result,
+            evidence=exchange_of(claimed, job, request, answer, gone=gone),
         )
 
     def evidence(self, items: Sequence[Settled]) -> Sequence[Effect]:
         """Keep each exchange beside its attempt."""
-        kept = [
-            (item, said)
-            for item in items
-            if item.attempt and isinstance(said := item.settlement.evidence, Exchange)
-        ]
-        if not kept:
-            return ()
-        rows = [
-            (item.settlement.work, item.settlement.claim, *_stored(said))
-            for item, said in kept
-        ]
-        return (Insert(table=tables.exchange, names=_EXCHANGE, rows=rows, ignore=True),)
+        return evidence(items)
 
     def effects(self, items: Sequence[Settled]) -> Sequence[Effect]:
-        """Disable endpoints that answered 410, unless they were changed meanwhile.
-
-        What an archive took is inserted with its success.
-        """
-        archived = [
-            (item.settlement.work, said.archived)
-            for item in items
-            if isinstance(said := item.settlement.evidence, Exchange)
-            and said.archived is not None
-            and item.after is not None
-            and item.after.state is State.SUCCEEDED
-        ]
-        gone = {
-            item.settlement.lane: said.lane_version
-            for item in items
-            if isinstance(said := item.settlement.evidence, Exchange) and said.gone
-        }
-        writes = tuple(
-            write
-            for lane, version in sorted(gone.items())
-            for write in _disable_gone(lane, version)
-        )
-        return (*writes, keep(archived)) if archived else writes
+        """Disable endpoints that are gone, stop those at fault, fill archives."""
+        return effects(items)
 
     def _targets(
         self, tx: Tx, claims: Sequence[Claimed]
@@ -377,6 +333,46 @@ class Delivery:
             svix_headers=self._settings.svix_headers,
         )
 
+    async def _transformed(self, claimed: Claimed, job: Job, now: int) -> Job | Ran:
+        """Return the job with the body that the endpoint's transform makes of it.
+
+        A message that it fails on is parked; a transform that ran past its bound
+        blocks the lane until it is saved again, and the row waits, uncharged.
+        """
+        text = job.target.settings.transform or ""
+        facts = facts_of(
+            message=job.message,
+            event_type=job.event_type,
+            channels=(),
+            headers=dict(job.headers),
+            body=job.body,
+            relay=job.relay,
+        )
+        outcome = await self._evaluator.evaluate(text, facts, len(job.body))
+        if outcome.exceeded:
+            reason = _short(f"transform: {outcome.fault}")
+            return Ran(
+                result=commands.Failed(
+                    retry_at=now, charged=False, counts_try=False, reason=reason
+                ),
+                evidence=Blocked(lane_version=claimed.lane_version, reason=reason),
+            )
+        if outcome.fault is not None:
+            return _parked(f"transform: {outcome.fault}")
+        if not isinstance(outcome.value, dict | list):
+            kind = type(outcome.value).__name__
+            return _parked(f"transform: it gives {kind}, not an object or a list")
+        try:
+            body = msgspec.json.encode(outcome.value)
+        except (TypeError, ValueError, RecursionError) as error:
+            return _parked(f"transform: not JSON: {error}")
+        return msgspec.structs.replace(
+            job,
+            body=body,
+            content_type="application/json",
+            relay=_without_type(job.relay),
+        )
+
     def _carried(
         self, claimed: Claimed, job: Job, carried: Carried, guard: Guard
     ) -> Ran:
@@ -388,7 +384,7 @@ class Delivery:
             result = _dead(carried.reason or "stopped")
         elif isinstance(result, commands.Failed) and carried.reason is not None:
             result = replace(result, reason=carried.reason)
-        return Ran(result=result, evidence=_unsent(claimed, job, carried))
+        return Ran(result=result, evidence=unsent(claimed, job, carried))
 
     def _judge(
         self, claimed: Claimed, job: Job, answer: outcome.Answer, guard: Guard
@@ -469,6 +465,18 @@ def _header(lines: HeaderLines, name: bytes) -> bytes | None:
     return next((value for key, value in lines if key.lower() == name), None)
 
 
+def _without_type(relay: Relay | None) -> Relay | None:
+    """Return how it arrived without the content type of a body that is another now."""
+    if relay is None:
+        return None
+    kept = tuple(line for line in relay.headers if line[0].lower() != "content-type")
+    return msgspec.structs.replace(relay, headers=kept)
+
+
+def _parked(reason: str) -> Ran:
+    return Ran(result=commands.Parked(reason=_short(reason)))
+
+
 def _dead(reason: str) -> commands.Failed:
     return commands.Failed(
         retry_at=None, charged=True, counts_try=True, reason=_short(reason)
@@ -477,102 +485,3 @@ def _dead(reason: str) -> commands.Failed:
 
 def _short(reason: str) -> str:
     return reason[:REASON_MAX]
-
-
-def _exchange(
-    claimed: Claimed,
-    job: Job,
-    request: Request,
-    answer: Response | Failure,
-    *,
-    gone: bool,
-) -> Exchange:
-    response = answer if isinstance(answer, Response) else None
-    failure = answer if isinstance(answer, Failure) else None
-    timings = answer.timings
-    return Exchange(
-        url=job.target.shown_url,
-        method=request.method,
-        address=answer.address,
-        tls_version=response.tls_version if response else None,
-        status_code=response.status if response else None,
-        cause=str(failure.cause) if failure else None,
-        phase=str(failure.phase) if failure else None,
-        detail=failure.detail if failure else None,
-        request_headers=rows.dump_pairs(mask_headers(request.headers)),
-        response_headers=rows.dump_pairs(response.headers) if response else None,
-        response_body=response.body if response else None,
-        truncated=response.truncated if response else False,
-        duration_us=timings.total,
-        timings=rows.dump(timings),
-        lane_version=claimed.lane_version,
-        gone=gone,
-    )
-
-
-def _unsent(claimed: Claimed, job: Job, carried: Carried) -> Exchange:
-    """Return the exchange of an attempt that was no request."""
-    answer = carried.answer
-    total = carried.duration_us
-    timings = Timings(dns=None, connect=None, tls=None, first_byte=None, total=total)
-    return Exchange(
-        url=job.target.shown_url,
-        method=carried.method,
-        address=None,
-        tls_version=None,
-        status_code=None,
-        cause=answer.cause or ("later" if answer.retry_after is not None else None),
-        phase=answer.phase,
-        detail=carried.reason,
-        request_headers=rows.dump_pairs(()),
-        response_headers=None,
-        response_body=None,
-        truncated=False,
-        duration_us=total,
-        timings=rows.dump(timings),
-        lane_version=claimed.lane_version,
-        archived=carried.archived,
-    )
-
-
-_STORED: Final = tuple(
-    column.name
-    for column in tables.exchange.c
-    if column.name not in {"work", "claim", "expunged_at"}
-)
-
-
-_EXCHANGE: Final = ("work", "claim", *_STORED)
-_stored: Final[Callable[[Exchange], tuple[Any, ...]]] = attrgetter(*_STORED)
-
-
-def _disable_gone(lane: int, version: int) -> tuple[Write, ...]:
-    """Pause the lane that was claimed at this version, then mark what belongs to it.
-
-    A lane whose version rose was changed since the request went out: the 410 spoke of a
-    configuration that is no more.
-    """
-    params = {"lane": lane, "version": version}
-    return tuple(Write(stmt=stmt, params=params) for stmt in _GONE)
-
-
-_GONE: Final = (
-    (
-        "UPDATE lane SET state = 'paused', reason = 'disabled: gone',"
-        " version = version + 1"
-        " WHERE id = :lane AND version = :version AND state = 'open'"
-    ),
-    (
-        "UPDATE endpoint SET disabled = true, disabled_why = 'gone'"
-        " WHERE lane = :lane AND NOT disabled AND EXISTS"
-        " (SELECT 1 FROM lane l WHERE l.id = :lane AND l.version = :version + 1"
-        "  AND l.state = 'paused')"
-    ),
-    (
-        "UPDATE application SET config_version = config_version + 1"
-        " WHERE id = (SELECT app FROM endpoint WHERE lane = :lane) AND EXISTS"
-        " (SELECT 1 FROM lane l WHERE l.id = :lane AND l.version = :version + 1"
-        "  AND l.state = 'paused')"
-    ),
-)
-"""Pause the lane, mark the endpoint, let route tables be read again."""

@@ -13,6 +13,7 @@ class MatchReason(StrEnum):
     DISABLED = "disabled"
     EVENT_TYPE = "event_type"
     CHANNEL = "channel"
+    FILTER = "filter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class EndpointFilter:
     event_types: frozenset[str] | None = None
     channels: frozenset[str] | None = None
     disabled: bool = False
+    expression: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,10 +38,23 @@ from tenure.errors import (
     ValidationFailed,
 )
 from tenure.ids import TenantId, new_message_id
-from tenure.limits import COMMIT_GRACE_SECONDS, NOTIFY_EVERY_SECONDS
+from tenure.limits import (
+    COMMIT_GRACE_SECONDS,
+    EXPRESSION_ROUNDS_MAX,
+    NOTIFY_EVERY_SECONDS,
+)
+from tenure.outbox.cel import verdict_of
+from tenure.outbox.cel.evaluating import evaluate_blocking
 from tenure.outbox.judging import misfit_within
 from tenure.outbox.ledger import remembering
-from tenure.outbox.ledger.accepting import AcceptItem, accept_batch
+from tenure.outbox.ledger.accepting import (
+    AcceptItem,
+    Answer,
+    Batch,
+    Undecided,
+    accept_batch,
+    facts_of_new,
+)
 from tenure.outbox.model import Accepted, Idempotency, NewMessage, OutboxSettings
 from tenure.outbox.payload import check_object
 from tenure.outbox.routes import Routes
@@ -256,10 +269,11 @@ class Submitter:
                 id=new_message_id(at_us=at),
                 idempotency=given.once,
             )
-            batch = accept_batch(
-                tx, [item], routes=self._routes, settings=self._settings
-            )
-            (answer,) = batch.answers
+            batch, answer = self._accept(tx, item)
+            for _ in range(EXPRESSION_ROUNDS_MAX):
+                if not isinstance(answer, Undecided):
+                    break
+                batch, answer = self._accept(tx, _decided(item, answer))
             if isinstance(answer, TenureError):
                 raise answer
         # The caller's transaction changes no endpoint, so what it read was committed.
@@ -267,6 +281,11 @@ class Submitter:
         if not answer.replayed:
             self._await_commit(into, connection.engine)
         return answer
+
+    def _accept(self, tx: Tx, item: AcceptItem) -> tuple[Batch, Answer]:
+        batch = accept_batch(tx, [item], routes=self._routes, settings=self._settings)
+        (answer,) = batch.answers
+        return batch, answer
 
     # --- is this the right database? -------------------------------------------------
 
@@ -380,6 +399,16 @@ def _answered(tx: Tx, given: _Given) -> bool:
     return given.once is not None and remembering.is_held(
         tx, given.tenant, given.once.key
     )
+
+
+def _decided(item: AcceptItem, undecided: Undecided) -> AcceptItem:
+    """Return it with what filters say that may take long; waits for them, bounded."""
+    facts, size = facts_of_new(item.id, item.message), len(item.message.body)
+    found = {
+        text: verdict_of(evaluate_blocking(text, facts, size))
+        for text in undecided.expressions
+    }
+    return msgspec.structs.replace(item, verdicts={**item.verdicts, **found})
 
 
 def _body(payload: object) -> bytes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tenure.clock import US
 from tenure.kernel.commands import Cut, Failed, Parked, Succeeded, Waiting
-from tenure.outbox.delivery import Exchange
+from tenure.outbox.exchanges import Exchange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,6 +33,7 @@ from tenure.limits import (
 from tenure.outbox import fields
 from tenure.outbox.carriers.naming import MASK, Place, check_kind, place_of
 from tenure.outbox.carriers.relaying import SAME
+from tenure.outbox.cel import check_filter, check_transform
 from tenure.outbox.headers import check_content_type, validate_headers
 from tenure.outbox.http.addresses import check_address
 from tenure.outbox.http.encode import METHODS
@@ -204,6 +205,10 @@ def check_settings(wanted: EndpointSettings, faults: Faults) -> tuple[Network, .
         if not _DROPPED.fullmatch(name):
             msg = "a header's name, or its start with a * at the end"
             faults.add(*at, "dropHeaders", number, msg=msg)
+    if wanted.filter is not None:
+        faults.check(check_filter, wanted.filter, *at, "filter")
+    if wanted.transform is not None:
+        faults.check(check_transform, wanted.transform, *at, "transform")
     try:
         retry_policy(wanted, OutboxSettings())
     except ValueError as error:

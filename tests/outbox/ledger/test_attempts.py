@@ -11,7 +11,7 @@ from tenure.errors import NotFound, ValidationFailed
 from tenure.ids import id_instant
 from tenure.kernel.commands import Failed, Succeeded
 from tenure.limits import REASON_MAX
-from tenure.outbox.delivery import Exchange
+from tenure.outbox.exchanges import Exchange
 from tenure.outbox.keyring import KeyRing
 from tenure.outbox.model import (
     Application,

@@ -14,7 +14,7 @@ their ids and answers as the first time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -24,6 +24,7 @@ from tenure.errors import InvariantViolated, TenureError
 from tenure.ids import AppId, MessageId, ReceiptId, SourceId, TenantId
 from tenure.inbox import tables
 from tenure.inbox.ledger.places import next_place
+from tenure.outbox.cel import Verdict
 from tenure.outbox.ledger.accepting import AcceptItem
 from tenure.outbox.model import NewMessage
 
@@ -68,6 +69,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     id: MessageId
     message: NewMessage
     key: str | None
+    verdicts: Mapping[str, Verdict] = msgspec.field(default_factory=dict[str, Verdict])
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,6 +373,7 @@ def _make_messages(cases: Sequence[_Case], accept: Accept) -> None:
             app_ref=case.item.app,
             message=part.message,
             id=part.id,
+            verdicts=part.verdicts,
         )
         for case in _open(cases)
         for part in case.fresh

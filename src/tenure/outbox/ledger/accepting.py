@@ -31,9 +31,10 @@ from tenure.ids import (
     id_instant,
     new_work_id,
 )
-from tenure.limits import ACCEPT_ROUNDS_MAX, DAY_SECONDS
+from tenure.limits import ACCEPT_ROUNDS_MAX, DAY_SECONDS, REASON_MAX
 from tenure.outbox import tables
-from tenure.outbox.filters import EndpointFilter, matches
+from tenure.outbox.cel import Verdict, evaluate, facts_of, is_short, verdict_of
+from tenure.outbox.filters import EndpointFilter, MatchReason, matches
 from tenure.outbox.ledger import remembering, rows
 from tenure.outbox.ledger.applications import create_application
 from tenure.outbox.ledger.endpoints import KIND
@@ -84,6 +85,17 @@ class AcceptItem(msgspec.Struct, frozen=True, kw_only=True):
     message: NewMessage
     id: MessageId
     idempotency: Idempotency | None = None
+    verdicts: Mapping[str, Verdict] = msgspec.field(default_factory=dict[str, Verdict])
+    """What filters said that may take long, by their text."""
+
+
+class Undecided(TenureError):
+    """Filters must be asked outside of a transaction before this can be accepted."""
+
+    def __init__(self, message: MessageId, expressions: Sequence[str]) -> None:
+        super().__init__("filters are to be asked first")
+        self.of: Final = message
+        self.expressions: Final = tuple(expressions)
 
 
 Answer: TypeAlias = "Accepted | TenureError"
@@ -141,6 +153,7 @@ def accept_batch(
         now, waiting = _split_round(waiting)
         _route(tx, now, routes, found)
         # Messages of a later round would find the room that this one took.
+        now = [case for case in now if case.answer is None]
         born += _round(tx, now, settings, None if born else birth)
     answers: list[Answer] = []
     for case in cases:
@@ -256,29 +269,95 @@ def _route(
     if stale:
         for table in _load_routes(tx, stale):
             found[table.app] = table
+    exceeded: dict[int, str] = {}
     for case in cases:
-        _match(case, found[_app(case).id])
+        _match(case, found[_app(case).id], exceeded)
+    _block(tx, exceeded)
 
 
-def _match(case: _Case, table: RouteTable) -> None:
-    """Note which endpoints get the message, and the reason why the others do not."""
+def _match(case: _Case, table: RouteTable, exceeded: dict[int, str]) -> None:
+    """Note which endpoints get the message, and the reason why the others do not.
+
+    `exceeded` learns of lanes whose filter ran past its bound: they get the message,
+    and wait.
+    """
     reasons: dict[str, str] = {}
+    asked = _Asked(case)
     event_type, channels = case.message.event_type, case.message.channels or ()
     for route in table.routes:
         found = matches(route.filter, event_type, channels)
-        if found.matched:
-            case.matched.append(route)
-        else:
+        if not found.matched:
             reasons[route.endpoint] = found.reason
+            continue
+        if route.filter.expression is not None:
+            verdict = asked.verdict(route.filter.expression)
+            if not verdict.matched:
+                reasons[route.endpoint] = verdict.reason or MatchReason.FILTER
+                continue
+            if verdict.exceeded:
+                exceeded[route.lane] = f"filter: {verdict.reason}"
+        case.matched.append(route)
+    if asked.missing:
+        case.answer = Undecided(case.item.id, asked.missing)
+        case.matched.clear()
+        return
     if reasons or not table.routes:
         case.reasons = reasons
+
+
+class _Asked:
+    """The verdicts of filters over one message; facts are gathered when needed."""
+
+    __slots__ = ("_case", "_facts", "missing")
+
+    def __init__(self, case: _Case) -> None:
+        self._case: Final = case
+        self._facts: dict[str, Any] | None = None
+        self.missing: Final[list[str]] = []
+
+    def verdict(self, text: str) -> Verdict:
+        """Return what a filter says; what is not known yet is noted as missing."""
+        known = self._case.item.verdicts.get(text)
+        if known is not None:
+            return known
+        message = self._case.message
+        if not is_short(text, len(message.body)):
+            self.missing.append(text)
+            return Verdict(matched=False)
+        if self._facts is None:
+            self._facts = facts_of_new(self._case.item.id, message)
+        return verdict_of(evaluate(text, self._facts))
+
+
+def facts_of_new(id_: MessageId, message: NewMessage) -> dict[str, Any]:
+    """Return what filters see of a message that is to be accepted."""
+    return facts_of(
+        message=id_,
+        event_type=message.event_type,
+        channels=message.channels or (),
+        headers=message.headers,
+        body=message.body,
+        relay=message.relay,
+    )
+
+
+def _block(tx: Tx, lanes: Mapping[int, str]) -> None:
+    """Stop lanes by the fault of their own setting, until that is saved again."""
+    for lane, reason in sorted(lanes.items()):
+        tx.run(
+            "UPDATE lane SET state = 'blocked', reason = :reason, version = version + 1"
+            " WHERE id = :lane AND state = 'open'",
+            {"lane": lane, "reason": reason[:REASON_MAX]},
+        )
 
 
 def _load_routes(tx: Tx, apps: Mapping[str, Application]) -> list[RouteTable]:
     t = tables.endpoint
     by_app: dict[str, list[Route]] = {id_: [] for id_ in apps}
     for row in tx.all(
-        sa.select(t.c.id, t.c.app, t.c.lane, t.c.event_types, t.c.channels)
+        sa.select(
+            t.c.id, t.c.app, t.c.lane, t.c.event_types, t.c.channels, t.c.settings
+        )
         .where(t.c.app.in_(list(apps)), t.c.deleted_at.is_(None))
         .order_by(t.c.app, t.c.id)
     ):
@@ -287,6 +366,7 @@ def _load_routes(tx: Tx, apps: Mapping[str, Application]) -> list[RouteTable]:
         wanted = EndpointFilter(
             event_types=None if types is None else frozenset(types),
             channels=None if channels is None else frozenset(channels),
+            expression=rows.filter_of(row.settings),
         )
         by_app[row.app].append(Route(endpoint=row.id, lane=row.lane, filter=wanted))
     return [

@@ -63,6 +63,13 @@ def settings_of(stored: str) -> EndpointSettings:
     return _SETTINGS.decode(stored)
 
 
+def filter_of(stored: str) -> str | None:
+    """Return the CEL filter of an endpoint's settings, without reading the rest."""
+    if '"filter":"' not in stored:
+        return None
+    return settings_of(stored).filter
+
+
 def dump_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return header lines as JSON bytes; latin-1, which loses no byte."""
     return msgspec.json.encode(

@@ -1,0 +1,80 @@
+"""What may take long runs in a process that can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tenure.outbox.cel import Evaluator, Outcome
+from tenure.outbox.cel.evaluating import evaluate_blocking
+
+LONG = "body.all(i, body.all(j, body.all(k, i + j + k >= 0)))"
+MANY = {"body": list(range(500))}
+
+
+@pytest_asyncio.fixture
+async def evaluator() -> AsyncIterator[Evaluator]:
+    made = Evaluator(seconds=0.2)
+    yield made
+    await made.aclose()
+
+
+async def test_a_long_expression_ends_at_its_bound_and_stalls_nobody(
+    evaluator: Evaluator,
+):
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.005)
+            ticks += 1
+
+    ticking = asyncio.ensure_future(tick())
+    outcome = await evaluator.evaluate(LONG, MANY, 10)
+    ticking.cancel()
+    assert outcome.exceeded
+    assert ticks > 5
+    # The next one is answered by a new process.
+    again = await evaluator.evaluate("body.exists(i, i == 7)", MANY, 10)
+    assert again == Outcome(value=True)
+
+
+async def test_the_process_answers_as_the_expression_would_in_place(
+    evaluator: Evaluator,
+):
+    facts = {"body": {"l": [1, 2], "s": "grüß"}}
+    made = await evaluator.evaluate("{'n': body.l.map(i, i * 2)}", facts, 10)
+    assert made == Outcome(value={"n": [2, 4]})
+    assert (await evaluator.evaluate("body.x.map(i, i)", facts, 10)).fault == (
+        "no such key 'x'"
+    )
+    blocking = await asyncio.to_thread(
+        evaluate_blocking, "body.l.exists(i, i == 2)", facts, 10
+    )
+    assert blocking == Outcome(value=True)
+
+
+async def test_an_expression_that_wants_too_much_memory_is_past_its_bound():
+    evaluator = Evaluator(seconds=1)
+    text = " + ".join(["body.s"] * 400) + " == ''"
+    try:
+        outcome = await evaluator.evaluate(text, {"body": {"s": "x" * 8_000_000}}, 10)
+    finally:
+        await evaluator.aclose()
+    assert outcome.exceeded or outcome.fault is not None
+
+
+async def test_who_is_cancelled_leaves_no_answer_for_the_next(evaluator: Evaluator):
+    await evaluator.evaluate("body.exists(i, true)", MANY, 10)
+    first = asyncio.ensure_future(evaluator.evaluate(LONG, MANY, 10))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = await evaluator.evaluate("body.map(i, i) == []", MANY, 10)
+    assert second == Outcome(value=False)
