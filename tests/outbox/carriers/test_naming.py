@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.errors import ValidationFailed
+from tenure.errors import Forbidden, ValidationFailed
 from tenure.outbox.carriers.naming import check_kind, parse_coordinate, place_of
 from tenure.outbox.keyring import KeyRing
 from tenure.outbox.model import EndpointPatch, EndpointSettings
 from tenure.outbox.outbox import Outbox
 from tenure.store.backend import Backend
-from tests.outbox.world import ONE, make_app, make_endpoint, rows
+from tests.outbox.world import ONE, count, make_app, make_endpoint, rows
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,23 @@ async def test_a_chat_address_is_a_secret_and_its_mask_keeps_it(
         await outbox.patch_endpoint(ONE, app.id, again.id, patch)
         one = f"{sealed} WHERE id = '{again.id}'"
         assert [row["userinfo"] for row in await rows(backend, one)] == [None]
+
+
+@pytest.mark.parametrize("kind", ["handler:app.paid", "log", "archive"])
+async def test_only_an_operator_points_endpoints_into_the_deployment(
+    outbox: Outbox, backend: Backend, kind: str
+) -> None:
+    app = await make_app(outbox)
+    made = await make_endpoint(outbox, app)
+    wanted = EndpointSettings(kind=kind)
+    inside = EndpointIn(url=kind, settings=wanted)
+    with pytest.raises(Forbidden):
+        await outbox.create_endpoint(ONE, app.id, inside, operator=False)
+    patch = EndpointPatch(url=kind, settings=wanted)
+    with pytest.raises(Forbidden):
+        await outbox.patch_endpoint(ONE, app.id, made.id, patch, operator=False)
+    assert await count(backend, "endpoint", f"url = '{kind}'") == 0
+    await outbox.patch_endpoint(ONE, app.id, made.id, patch)
+    # What is there already may be written back.
+    again = await outbox.patch_endpoint(ONE, app.id, made.id, patch, operator=False)
+    assert (again.url, again.settings.kind) == (kind, kind)

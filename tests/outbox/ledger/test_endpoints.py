@@ -420,26 +420,6 @@ async def test_only_an_operator_opens_networks(
     assert await count(backend, "lane") == 1
 
 
-@pytest.mark.parametrize("kind", ["handler:app.paid", "log", "archive"])
-async def test_only_an_operator_points_endpoints_into_the_deployment(
-    outbox: Outbox, backend: Backend, kind: str
-) -> None:
-    app = await make_app(outbox)
-    made = await make_endpoint(outbox, app)
-    wanted = EndpointSettings(kind=kind)
-    inside = EndpointIn(url=kind, settings=wanted)
-    with pytest.raises(Forbidden):
-        await outbox.create_endpoint(ONE, app.id, inside, operator=False)
-    patch = EndpointPatch(url=kind, settings=wanted)
-    with pytest.raises(Forbidden):
-        await outbox.patch_endpoint(ONE, app.id, made.id, patch, operator=False)
-    assert await count(backend, "endpoint", f"url = '{kind}'") == 0
-    await outbox.patch_endpoint(ONE, app.id, made.id, patch)
-    # What is there already may be written back.
-    again = await outbox.patch_endpoint(ONE, app.id, made.id, patch, operator=False)
-    assert (again.url, again.settings.kind) == (kind, kind)
-
-
 async def test_the_deployment_may_ask_for_https(
     backend: Backend, ring: KeyRing
 ) -> None:
