@@ -7,7 +7,7 @@ import pytest
 from tenure.errors import Forbidden, ValidationFailed
 from tenure.outbox.carriers.naming import check_kind, parse_coordinate, place_of
 from tenure.outbox.keyring import KeyRing
-from tenure.outbox.model import EndpointPatch, EndpointSettings
+from tenure.outbox.model import EndpointIn, EndpointPatch, EndpointSettings
 from tenure.outbox.outbox import Outbox
 from tenure.store.backend import Backend
 from tests.outbox.world import ONE, count, make_app, make_endpoint, rows
