@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from tenure.clock import US
-from tenure.limits import REASON_MAX
+from tenure.limits import REASON_MAX, RETRY_AFTER_MAX_SECONDS
 from tenure.outbox.carriers.model import Carried
 from tenure.outbox.outcome import Answer
 
@@ -37,7 +37,7 @@ class Stopwatch:
 
     def later(self, seconds: float, reason: str) -> Carried:
         """It asks to be tried again after so long, which charges nothing."""
-        wait = str(max(0.0, seconds)).encode()
+        wait = f"{min(max(0.0, seconds), RETRY_AFTER_MAX_SECONDS):.3f}".encode()
         answer = Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, retry_after=wait)
         return self._carried(answer, readable(reason))
 
