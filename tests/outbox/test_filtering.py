@@ -7,20 +7,31 @@ from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
+from svix import Webhook
 
 from tenure.errors import ValidationFailed
+from tenure.outbox.joining import Submitter
 from tenure.outbox.keyring import KeyRing
 from tenure.outbox.model import (
     Application,
     Endpoint,
     EndpointPatch,
     EndpointSettings,
+    OutboxSettings,
 )
 from tenure.outbox.outbox import Outbox
 from tenure.store.backend import Backend
-from tests.outbox.sending import sending
+from tests.outbox.sending import LOCAL, sending
 from tests.outbox.world import accept, make_app, make_endpoint, rows
-from tests.server.running import Sink
+from tests.server.running import Sink, sink
+
+__all__ = ["sink"]
+
+
+@pytest.fixture
+def settings() -> OutboxSettings:
+    return LOCAL
+
 
 LONG = "body.l.all(i, body.l.all(j, body.l.all(k, i + j + k >= 0)))"
 SLOW = "body.l.all(i, body.l.all(j, i + j >= 0))"
@@ -41,7 +52,7 @@ async def unmatched(backend: Backend, message: str) -> dict[str, str]:
 
 async def test_a_filter_decides_who_gets_a_message_and_says_why_not(
     outbox: Outbox, backend: Backend
-):
+) -> None:
     app = await make_app(outbox)
     yes = await filtered(outbox, app, "body.kind == 'a'")
     no = await filtered(outbox, app, "body.kind == 'b'")
@@ -60,7 +71,7 @@ async def test_a_filter_decides_who_gets_a_message_and_says_why_not(
 
 async def test_a_filter_past_its_bound_blocks_its_lane_and_loses_nothing(
     outbox: Outbox, backend: Backend
-):
+) -> None:
     app = await make_app(outbox)
     slow = await filtered(outbox, app, SLOW)
     accepted = await accept(outbox, app, body=ITEMS)
@@ -76,7 +87,9 @@ async def test_a_filter_past_its_bound_blocks_its_lane_and_loses_nothing(
     assert explained.deliveries[0].code != "blocked"
 
 
-async def test_an_expression_that_cannot_be_is_refused_with_its_place(outbox: Outbox):
+async def test_an_expression_that_cannot_be_is_refused_with_its_place(
+    outbox: Outbox,
+) -> None:
     app = await make_app(outbox)
     for field in ("filter", "transform"):
         with pytest.raises(ValidationFailed) as refused:
@@ -88,7 +101,7 @@ async def test_an_expression_that_cannot_be_is_refused_with_its_place(outbox: Ou
 
 async def test_a_transform_makes_the_body_that_is_signed_and_sent(
     outbox: Outbox, backend: Backend, ring: KeyRing, sink: Sink
-):
+) -> None:
     app = await make_app(outbox)
     text = "{'kind': type, 'twice': body.l.map(i, i * 2)}"
     await make_endpoint(
@@ -101,8 +114,6 @@ async def test_a_transform_makes_the_body_that_is_signed_and_sent(
     (got,) = await sink.wait(1)
     assert json.loads(got.body) == {"kind": "invoice.paid", "twice": [2, 4]}
     assert got.headers["content-type"] == "application/json"
-    from svix import Webhook
-
     (endpoint,) = (await outbox.list_endpoints(app.tenant, app.id)).data
     secret = await outbox.endpoint_secret(app.tenant, app.id, endpoint.id)
     Webhook(secret).verify(got.body, got.headers)
@@ -125,7 +136,7 @@ async def test_a_transform_that_fails_sends_nothing_and_says_whose_fault_it_is(
     body: bytes,
     state: str,
     why: str,
-):
+) -> None:
     app = await make_app(outbox)
     await make_endpoint(
         outbox, app, url=sink.url, settings=EndpointSettings(transform=text)
@@ -146,10 +157,7 @@ async def test_a_transform_that_fails_sends_nothing_and_says_whose_fault_it_is(
 
 async def test_a_message_in_a_caller_s_transaction_is_filtered_too(
     outbox: Outbox, backend: Backend
-):
-    from tenure.outbox.joining import Submitter
-    from tenure.outbox.model import OutboxSettings
-
+) -> None:
     app = await make_app(outbox)
     yes = await filtered(outbox, app, "body.l.exists(i, i == 2)")
     await filtered(outbox, app, "body.l.exists(i, i == 3)")

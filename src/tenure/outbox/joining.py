@@ -14,12 +14,13 @@ or locks anything of the caller's, and two rules follow:
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack, cast
 
@@ -37,20 +38,18 @@ from tenure.errors import (
     TenureError,
     ValidationFailed,
 )
-from tenure.ids import TenantId, new_message_id
+from tenure.ids import MessageId, TenantId, new_message_id
 from tenure.limits import (
     COMMIT_GRACE_SECONDS,
     EXPRESSION_ROUNDS_MAX,
     NOTIFY_EVERY_SECONDS,
 )
-from tenure.outbox.cel import verdict_of
+from tenure.outbox.cel import Verdict, verdict_of
 from tenure.outbox.cel.evaluating import evaluate_blocking
 from tenure.outbox.judging import misfit_within
 from tenure.outbox.ledger import remembering
 from tenure.outbox.ledger.accepting import (
     AcceptItem,
-    Answer,
-    Batch,
     Undecided,
     accept_batch,
     facts_of_new,
@@ -130,6 +129,8 @@ class _Given:
     app_ref: str
     message: NewMessage
     once: Idempotency | None
+    id: MessageId
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
 
 
 class Submitter:
@@ -179,9 +180,9 @@ class Submitter:
         given = self._read(application, event_type, payload, more)
         match into:
             case scoped_session():
-                return self._submit(into(), given)
+                return self._submitted(into(), given)
             case Session() | Connection():
-                return self._submit(into, given)
+                return self._submitted(into, given)
             case _:
                 raise NotJoinable(
                     f"a {type(into).__name__} is no transaction that can be joined:"
@@ -202,15 +203,33 @@ class Submitter:
         match into:
             case async_scoped_session():
                 session = cast("AsyncSession", into())
-                return await session.run_sync(self._submit, given)
+                return await self._submitted_async(session, given)
             case AsyncSession() | AsyncConnection():
-                return await into.run_sync(self._submit, given)
+                return await self._submitted_async(into, given)
             case _:
                 raise NotJoinable(
                     f"a {type(into).__name__} is no transaction that can be joined:"
                     " give an AsyncSession or an AsyncConnection of SQLAlchemy"
                     " (`submit` takes Session and Connection)"
                 )
+
+    def _submitted(self, into: Session | Connection, given: _Given) -> Accepted:
+        for _ in range(EXPRESSION_ROUNDS_MAX):
+            try:
+                return self._submit(into, given)
+            except Undecided as undecided:
+                given = _decided(given, undecided)
+        return self._submit(into, given)
+
+    async def _submitted_async(
+        self, into: AsyncSession | AsyncConnection, given: _Given
+    ) -> Accepted:
+        for _ in range(EXPRESSION_ROUNDS_MAX):
+            try:
+                return await into.run_sync(self._submit, given)
+            except Undecided as undecided:
+                given = await asyncio.to_thread(_decided, given, undecided)
+        return await into.run_sync(self._submit, given)
 
     def _read(
         self, application: str, event_type: str, payload: object, more: Submission
@@ -243,6 +262,9 @@ class Submitter:
             app_ref=application,
             message=message,
             once=once,
+            id=new_message_id(
+                at_us=None if self._clock is None else self._clock.wall_us()
+            ),
         )
 
     def _submit(self, into: Session | Connection, given: _Given) -> Accepted:
@@ -266,14 +288,14 @@ class Submitter:
                 tenant=given.tenant,
                 app_ref=given.app_ref,
                 message=given.message,
-                id=new_message_id(at_us=at),
+                id=given.id,
                 idempotency=given.once,
+                verdicts=given.verdicts,
             )
-            batch, answer = self._accept(tx, item)
-            for _ in range(EXPRESSION_ROUNDS_MAX):
-                if not isinstance(answer, Undecided):
-                    break
-                batch, answer = self._accept(tx, _decided(item, answer))
+            batch = accept_batch(
+                tx, [item], routes=self._routes, settings=self._settings
+            )
+            (answer,) = batch.answers
             if isinstance(answer, TenureError):
                 raise answer
         # The caller's transaction changes no endpoint, so what it read was committed.
@@ -281,11 +303,6 @@ class Submitter:
         if not answer.replayed:
             self._await_commit(into, connection.engine)
         return answer
-
-    def _accept(self, tx: Tx, item: AcceptItem) -> tuple[Batch, Answer]:
-        batch = accept_batch(tx, [item], routes=self._routes, settings=self._settings)
-        (answer,) = batch.answers
-        return batch, answer
 
     # --- is this the right database? -------------------------------------------------
 
@@ -401,14 +418,14 @@ def _answered(tx: Tx, given: _Given) -> bool:
     )
 
 
-def _decided(item: AcceptItem, undecided: Undecided) -> AcceptItem:
+def _decided(given: _Given, undecided: Undecided) -> _Given:
     """Return it with what filters say that may take long; waits for them, bounded."""
-    facts, size = facts_of_new(item.id, item.message), len(item.message.body)
+    facts, size = facts_of_new(given.id, given.message), len(given.message.body)
     found = {
         text: verdict_of(evaluate_blocking(text, facts, size))
         for text in undecided.expressions
     }
-    return msgspec.structs.replace(item, verdicts={**item.verdicts, **found})
+    return replace(given, verdicts={**given.verdicts, **found})
 
 
 def _body(payload: object) -> bytes:

@@ -102,6 +102,15 @@ def change_lane(tx: Tx, lane: LaneId, **changes: Any) -> int:
     return version
 
 
+def unblock_lane(tx: Tx, lane: LaneId) -> None:
+    """Open a lane that its own setting had stopped; any other stays as it is."""
+    tx.run(
+        "UPDATE lane SET state = 'open', reason = NULL, version = version + 1"
+        " WHERE id = :lane AND state = 'blocked'",
+        {"lane": lane},
+    )
+
+
 def lane_row(tx: Tx, lane: LaneId) -> AnyRow | None:
     """Return the stored lane, None when there is none."""
     return tx.first(sa.select(schema.lane).where(schema.lane.c.id == lane))

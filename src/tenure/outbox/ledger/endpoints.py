@@ -261,6 +261,7 @@ def _write(
         at_most_once=wanted.at_most_once,
         needs=needs_of(wanted),
     )
+    lanes.unblock_lane(tx, stored.lane)
     set_disabled(tx, stored, disabled=given.disabled, why="by request")
     change = (
         sa.update(_T)
