@@ -96,6 +96,8 @@ class Puller:
         self._allowed: Final = allowed
         self._tasks: Final = Tasks(self._ended)
         self._running: Final[dict[SourceId, tuple[int, asyncio.Task[None]]]] = {}
+        # A client library may swallow a cancellation: what runs looks here too.
+        self._wanted: dict[SourceId, int] = {}
 
     async def run(self) -> None:
         """Look for sources that pull now and then, until cancelled."""
@@ -106,28 +108,30 @@ class Puller:
                     await self.look()
                 await self._clock.sleep(PULL_LOOK_SECONDS)
         finally:
+            self._wanted = {}
             await self._tasks.cancel()
 
     async def look(self) -> None:
         """Begin to pull for new sources, end it for those that changed or are gone."""
         found = await self._backend.read(pulling_sources) if self._allowed() else ()
-        wanted = dict(found)
+        self._wanted = wanted = dict(found)
         for source, (version, task) in list(self._running.items()):
             if wanted.get(source) != version or task.done():
                 task.cancel()
                 await asyncio.wait((task,))
                 del self._running[source]
         for source in sorted(wanted.keys() - self._running.keys()):
-            task = self._tasks.start(self._pull(source), name="inbox.pulling")
+            pull = self._pull(source, wanted[source])
+            task = self._tasks.start(pull, name="inbox.pulling")
             self._running[source] = (wanted[source], task)
 
     def _ended(self, name: str, error: BaseException) -> None:
         self._events.tell(Event.PULLING_FAILED, why=f"{name} ended", error=error)
 
-    async def _pull(self, source: SourceId) -> None:
-        """Pull for one source, through every failure of its broker."""
+    async def _pull(self, source: SourceId, version: int) -> None:
+        """Pull for one version of a source, through every failure of its broker."""
         rest = PULL_REST_SECONDS
-        while True:
+        while self._wanted.get(source) == version:
             try:
                 (opened,) = await self._backend.read(
                     lambda tx: opened_sources(tx, [source], ring=self._ring)
@@ -145,15 +149,15 @@ class Puller:
                 continue
             rest = PULL_REST_SECONDS
             try:
-                await self._through(opened, session)
+                await self._through(opened, session, version)
             except BrokerFailed as error:
                 self._events.tell(Event.PULLING_FAILED, source=source, why=str(error))
                 await self._clock.sleep(rest)
             finally:
                 await session.aclose()
 
-    async def _through(self, opened: Opened, session: Session) -> None:
-        while True:
+    async def _through(self, opened: Opened, session: Session, version: int) -> None:
+        while self._wanted.get(opened.id) == version:
             found = await session.fetch()
             # Together they share a commit; each is acknowledged by itself.
             ends = await asyncio.gather(

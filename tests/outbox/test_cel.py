@@ -91,11 +91,12 @@ async def test_an_expression_that_cannot_be_is_refused_with_its_place(
     outbox: Outbox,
 ) -> None:
     app = await make_app(outbox)
-    for field in ("filter", "transform"):
+    for field, broken in (
+        ("filter", EndpointSettings(filter=f"{LONG} (")),
+        ("transform", EndpointSettings(transform=f"{LONG} (")),
+    ):
         with pytest.raises(ValidationFailed) as refused:
-            await make_endpoint(
-                outbox, app, settings=EndpointSettings(**{field: LONG + " ("})
-            )
+            await make_endpoint(outbox, app, settings=broken)
         assert refused.value.items[0].loc == ("body", "tenure", field)
 
 
