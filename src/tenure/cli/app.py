@@ -23,6 +23,8 @@ from tenure.cli.keys import key, keys
 from tenure.cli.messages import messages
 from tenure.cli.migrating import migrate
 from tenure.cli.nodes import nodes
+from tenure.cli.receipts import receipts
+from tenure.cli.sources import sources
 from tenure.cli.verbs import Call, verb
 
 __all__ = ["command_line", "main"]
@@ -68,6 +70,8 @@ def command_line() -> typer.Typer:
     for group, name in (
         (messages, "messages"),
         (endpoints, "endpoints"),
+        (sources, "sources"),
+        (receipts, "receipts"),
         (nodes, "nodes"),
         (keys, "keys"),
         (key, "key"),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tenure.outbox.keyring import KeyRing
     from tenure.outbox.outbox import Outbox
     from tenure.store.backend import Backend
+    from tenure.store.tx import Tx
     from tenure.telemetry.events import Events
 
 __all__ = ["Inbox"]
@@ -146,17 +147,25 @@ class Inbox:
         )
 
     async def rotate_source_secret(
-        self, tenant: TenantId, ref: str, secret: str, *, grace_seconds: float
+        self,
+        tenant: TenantId,
+        ref: str,
+        secret: str,
+        *,
+        grace_seconds: float,
+        idempotency: Idempotency | None = None,
     ) -> Source:
         """Believe another secret, and the former ones for a grace period."""
-        return await self._door.write(
-            sources.rotate_secret,
-            tenant,
-            ref,
-            secret,
-            grace_seconds=grace_seconds,
-            ring=self._ring,
-        )
+
+        def do(tx: Tx) -> Written[Source]:
+            done = sources.rotate_secret(
+                tx, tenant, ref, secret, grace_seconds=grace_seconds, ring=self._ring
+            )
+            return Written(value=done, created=False)
+
+        operation = f"source.rotate:{ref}"
+        written = await self._door.once(tenant, idempotency, operation, do, Source)
+        return written.value
 
     async def remove_source_secret(self, tenant: TenantId, ref: str, at: int) -> Source:
         """Stop to believe one of the live secrets, counted from 0, newest first."""
@@ -184,15 +193,26 @@ class Inbox:
         return await self._door.read(reading.find_receipt, tenant, ref)
 
     async def replay_receipt(
-        self, tenant: TenantId, ref: str, *, endpoint: str | None = None
+        self,
+        tenant: TenantId,
+        ref: str,
+        *,
+        endpoint: str | None = None,
+        idempotency: Idempotency | None = None,
     ) -> list[Resent]:
         """Hand on a receipt's messages again."""
-        done = await self._door.write(
-            reading.replay_receipt, tenant, ref, endpoint=endpoint
+
+        def do(tx: Tx) -> Written[list[Resent]]:
+            done = reading.replay_receipt(tx, tenant, ref, endpoint=endpoint)
+            return Written(value=done, created=False)
+
+        operation = f"receipt.replay:{ref}:{endpoint}"
+        written = await self._door.once(
+            tenant, idempotency, operation, do, list[Resent]
         )
         if self._wake is not None:
             self._wake()
-        return done
+        return written.value
 
     async def refusals(self, tenant: TenantId, ref: str) -> Refusals:
         """Return what a source refused: counts by reason, the newest whole."""

@@ -244,6 +244,9 @@ class Receiver:
             case receiving.Limited(wait_us):
                 ready.limited_until = self._clock.monotonic() + wait_us / US
                 return _limited(wait_us / US)
+            case receiving.Orphaned():
+                why = "its application was deleted"
+                return _Refused(status=410, reason="disabled", detail=why)
             case receiving.Stale():
                 return None
 
@@ -350,6 +353,8 @@ class Receiver:
         for _ in range(EXPRESSION_ROUNDS_MAX * len(item.parts)):
             try:
                 return await self._batcher.put_nowait(item)
+            except NotFound:
+                return receiving.Orphaned()
             except Undecided as undecided:
                 parts = [
                     await self._decided(part, undecided)
@@ -358,7 +363,9 @@ class Receiver:
                     for part in item.parts
                 ]
                 item = msgspec.structs.replace(item, parts=tuple(parts))
-        return await self._batcher.put_nowait(item)
+        raise DatabaseUnavailable(
+            "filters of this application change too fast: send this again"
+        )
 
     async def _decided(
         self, part: receiving.Part, undecided: Undecided

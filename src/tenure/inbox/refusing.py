@@ -111,6 +111,7 @@ class Refuser:
         self._kept: dict[SourceId, deque[RefusedRequest]] = {}
         self._waiting = 0
         self._dirty = asyncio.Event()
+        self._writing: Final = asyncio.Lock()
         self._tasks: Final = Tasks()
 
     def start(self) -> None:
@@ -134,7 +135,14 @@ class Refuser:
         self._dirty.set()
 
     async def flush(self) -> None:
-        """Write what is noted now; what cannot be written is kept for the next time."""
+        """Write what is noted by now; counts that cannot be written are kept.
+
+        Returns once what another call is writing is written too.
+        """
+        async with self._writing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         counts, kept = self._counts, self._kept
         if not counts:
             return

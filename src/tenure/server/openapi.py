@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from tenure import __version__
-from tenure.server import wire
+from tenure.server import inbound, wire
 from tenure.server.problems import json_answer
 from tenure.server.schemas import MessageOut, Problem, ValidationProblem
 
@@ -117,6 +117,10 @@ def _finish(path: str, operation: Doc) -> None:
 
 def _input_schemas() -> Doc:
     bodies = [
+        inbound.ReplayIn,
+        inbound.RotateIn,
+        inbound.SourceIn,
+        inbound.SourcePatch,
         wire.ApplicationIn,
         wire.ApplicationPatch,
         wire.EndpointIn,

@@ -36,6 +36,7 @@ __all__ = [
     "Answer",
     "Item",
     "Limited",
+    "Orphaned",
     "Part",
     "Repeated",
     "Replayed",
@@ -122,7 +123,11 @@ class Replayed(msgspec.Struct, frozen=True):
     """Its signature was accepted before, under another event id."""
 
 
-Answer: TypeAlias = "Stored | Repeated | Stale | Limited | Replayed"
+class Orphaned(msgspec.Struct, frozen=True):
+    """The source's application was deleted."""
+
+
+Answer: TypeAlias = "Stored | Repeated | Stale | Limited | Replayed | Orphaned"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -14,6 +14,8 @@ from tenure.server.api import (
     keys,
     messages,
     nodes,
+    receipts,
+    sources,
     tasks,
 )
 
@@ -34,6 +36,8 @@ def routers() -> tuple[APIRouter, ...]:
         messages.router(),
         attempts.router(),
         eventtypes.router(),
+        sources.router(),
+        receipts.router(),
         keys.router(),
         nodes.router(),
         tasks.router(),

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from tenure.errors import Conflict
 from tenure.server import wire
 from tenure.server.auth import AppCaller, TenantCaller
 from tenure.server.openapi import documented
@@ -62,7 +63,15 @@ async def patch(app_id: str, caller: TenantCaller, here: Here, body: Patch) -> R
 
 
 async def delete(app_id: str, caller: TenantCaller, here: Here) -> Response:
-    """Delete an application: what waits is cancelled, history stays."""
+    """Delete an application: what waits is cancelled, history stays.
+
+    409 while sources make messages for it: they would have nowhere to go.
+    """
+    found = await here.outbox.get_application(caller.tenant, app_id)
+    sources = await here.inbox.list_sources(caller.tenant, app=found.id)
+    if sources.data:
+        named = ", ".join(source.id for source in sources.data[:5])
+        raise Conflict(f"sources receive for this application: delete {named} first")
     await here.outbox.delete_application(caller.tenant, app_id)
     return NO_CONTENT.response()
 
