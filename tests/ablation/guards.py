@@ -29,6 +29,9 @@ NODE = "tests/work/test_node.py"
 NODES = "tests/cases/test_nodes.py"
 SILENCE = "tests/interleaving/test_silence.py"
 OTHER_BODY = "test_the_same_key_with_another_body_is_refused_and_stores_nothing"
+RACES = "tests/interleaving/test_receiving.py"
+RECEIVER = "tests/inbox/test_receiver.py"
+UNUSED = "test_case_47_what_was_not_stored_uses_nothing_up"
 ACCEPTING = "tests/outbox/ledger/test_accepting.py"
 FOLLOW = """\
         for name, value in getattr(response, "headers", ()):
@@ -325,5 +328,65 @@ GUARDS: Final = (
                 "_its_deadline[sqlite-silent]"
             ),
         ),
+    ),
+    Guard(
+        name="hand-over by list instead of claim",
+        edits=(
+            (
+                "store/claims/submitting.py",
+                """\
+        tx.insert_records(schema.work, names, [_born(each.work) for each in born])
+        taken = {each.work.id for each in born}
+        rows = [row for row in rows if row.id not in taken]
+""",
+                "        del names\n",
+            ),
+        ),
+        tests=(
+            (
+                f"{RACES}::test_a_receipt_met_between_its_commit_and_its_hand_over_is"
+                "_sent_once[born-sqlite-nobody]"
+            ),
+        ),
+    ),
+    Guard(
+        name="nonce outside of the commit",
+        edits=(
+            (
+                "inbox/receiver.py",
+                "        most = sum(len(item.parts) for item in items)\n",
+                """\
+        most = sum(len(item.parts) for item in items)
+        cases = [receiving._Case(item=item) for item in items]
+        await self._known._backend.write(lambda tx: receiving._take_keys(tx, cases))
+""",
+            ),
+        ),
+        tests=(f"{RECEIVER}::{UNUSED}[sqlite]",),
+    ),
+    Guard(
+        name="answer before the commit",
+        edits=(
+            (
+                "inbox/receiver.py",
+                "self._told(ready, await self._store(item))",
+                "self._told(ready, _early(self._store(item), item.receipt))",
+            ),
+            (
+                "inbox/receiver.py",
+                "def _accepted(ready: Ready, receipt: ReceiptId) -> Reply:\n",
+                """\
+def _early(storing, receipt):
+    import asyncio
+    task = asyncio.ensure_future(storing)
+    task.add_done_callback(lambda done: done.exception())
+    return receiving.Stored(receipt)
+
+
+def _accepted(ready: Ready, receipt: ReceiptId) -> Reply:
+""",
+            ),
+        ),
+        tests=(f"{RECEIVER}::{UNUSED}[sqlite]",),
     ),
 )

@@ -350,7 +350,7 @@ class Receiver:
 
     async def _store(self, item: receiving.Item) -> receiving.Answer:
         """Commit one request, after the filters were asked that may take long."""
-        for _ in range(EXPRESSION_ROUNDS_MAX * len(item.parts)):
+        for _ in range(EXPRESSION_ROUNDS_MAX * (1 + len(item.parts))):
             try:
                 return await self._batcher.put_nowait(item)
             except NotFound:
