@@ -21,6 +21,8 @@ class Sink:
     """
 
     delay: float = 0.0
+    refusing: frozenset[str] = frozenset()
+    """Paths where the first request of each message is answered 503."""
     seen: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     attempts: list[tuple[float, str, str, int]] = field(
         default_factory=list[tuple[float, str, str, int]]
@@ -96,7 +98,12 @@ class Sink:
         try:
             if self.delay:
                 await self.clock.sleep(self.delay)
-            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            first = self.seen[message, path] == 1
+            status = b"503 No" if path in self.refusing and first else b"204 Yes"
+            writer.write(
+                b"HTTP/1.1 %b\r\n%b\r\n"
+                % (status, b"" if status[:1] == b"2" else b"content-length: 0\r\n")
+            )
             await writer.drain()
         finally:
             self.running -= 1

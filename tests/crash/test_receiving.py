@@ -20,9 +20,11 @@ from typing import Any
 import httpx
 import pytest
 
+from tenure.clock import SystemClock
 from tenure.outbox.keyring import new_key
 from tenure.store.backend import open_backend
-from tests.crash.restarts import count
+from tests.crash.fleet import Fleet, fleet
+from tests.crash.restarts import attempts_of, count, wait_settled
 from tests.crash.sink import Sink
 from tests.inbox.world import SECRET, hook
 
@@ -153,6 +155,88 @@ async def test_a_kill_at_every_write_keeps_what_was_answered_and_nothing_else(
         )
         # A child killed after its commit may have begun to send what was born there.
         assert sink.total - len(sink.seen) <= 2
+
+
+async def receive_all(running: Fleet, events: list[str]) -> None:
+    """Send every event until it has its 200, a few at a time, to all nodes in turn."""
+    pending = list(reversed(events))
+
+    async def sender(turn: int) -> None:
+        while pending:
+            event = pending.pop()
+            while (
+                await post(running.nodes[turn % len(running.nodes)].url, event) != 200
+            ):
+                turn += 1
+                await asyncio.sleep(0.05)
+            turn += 1
+
+    async with asyncio.TaskGroup() as group:
+        for at in range(8):
+            group.create_task(sender(at))
+
+
+@pytest.mark.parametrize(
+    ("receipts", "restarts"),
+    [
+        pytest.param(150, 2, id="short"),
+        pytest.param(900, 5, id="whole", marks=pytest.mark.long),
+    ],
+)
+async def test_restarts_under_traffic_hand_each_receipt_over_once(
+    database: str, tmp_path: Path, receipts: int, restarts: int
+) -> None:
+    """One of three targets answers 503 at first, so that retries are due meanwhile."""
+    events = [f"d-{at}" for at in range(receipts)]
+    clock = SystemClock()
+    async with (
+        Sink(delay=0.01, refusing=frozenset({"/c"})) as sink,
+        fleet(
+            database,
+            tmp_path,
+            nodes=1 if database.startswith("sqlite") else 2,
+            settings={"TENURE_TEST_TIME_FACTOR": "10"},
+        ) as running,
+    ):
+        app: str = (await running.api("POST", "/app", json={"name": "a"}))["id"]
+        for path in ("/a", "/b", "/c"):
+            url = {"url": f"{sink.url}{path}"}
+            await running.api("POST", f"/app/{app}/endpoint", json=url)
+        source = {
+            "name": "gh",
+            "uid": "gh",
+            "appId": app,
+            "verification": {"preset": "github"},
+            "secrets": [SECRET],
+        }
+        await running.api("POST", "/source", json=source)
+
+        async def interrupt() -> None:
+            for turn in range(restarts):
+                async with asyncio.timeout(60):
+                    while sink.total < (turn + 1) * receipts * 3 // (restarts + 1):
+                        await asyncio.sleep(0.01)
+                node = running.nodes[turn % len(running.nodes)]
+                began = clock.monotonic()
+                assert await node.terminate() == 0
+                stopped = clock.monotonic()
+                took = await node.start()
+                print(
+                    f"restart {turn + 1}: stopped in {stopped - began:.2f} s,"
+                    f" accepts after {took:.2f} s"
+                )
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(receive_all(running, events))
+            group.create_task(interrupt())
+        await sink.wait_distinct(receipts * 3, 60)
+        await wait_settled(database, receipts * 3)
+        attempts = await attempts_of(database)
+        print(f"{receipts} receipts, {sink.total} requests, {attempts} attempts")
+        assert await count_receipts(database) == receipts
+        assert sink.total == attempts == receipts * 4
+        assert {sink.seen[key] for key in sink.seen if key[1] == "/c"} == {2}
+        assert {sink.seen[key] for key in sink.seen if key[1] != "/c"} == {1}
 
 
 async def count_receipts(database: str) -> int:
