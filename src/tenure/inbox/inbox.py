@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tenure.inbox.arrivals import Arrival
 from tenure.inbox.known import Known
 from tenure.inbox.ledger import listening, reading, sources
 from tenure.inbox.model import (
@@ -23,6 +24,7 @@ from tenure.inbox.model import (
 from tenure.inbox.pulling.puller import Puller
 from tenure.inbox.receiver import Receiver, Reply
 from tenure.inbox.refusing import Refuser
+from tenure.inbox.samples import sample
 from tenure.outbox.door import Door
 from tenure.outbox.model import Idempotency, Page, PageIn, Resent, Written
 from tenure.spawn import Tasks
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
     from tenure.clock import Clock
     from tenure.ids import TenantId
-    from tenure.inbox.arrivals import Arrival
     from tenure.inbox.ledger.listening import Cursor
     from tenure.outbox.keyring import KeyRing
     from tenure.outbox.outbox import Outbox
@@ -66,6 +67,7 @@ class Inbox:
         pulls: Callable[[], bool] = lambda: False,
     ) -> None:
         self._ring: Final = ring
+        self._clock: Final = clock
         self._door: Final = Door(backend, keep_seconds=keep_seconds)
         self._wake: Final = wake
         self._known: Final = Known(backend, ring, clock)
@@ -176,6 +178,42 @@ class Inbox:
     async def delete_source(self, tenant: TenantId, ref: str) -> None:
         """Delete a source; what it accepted is delivered all the same."""
         await self._door.write(sources.delete_source, tenant, ref)
+
+    async def trigger(self, tenant: TenantId, ref: str, event: str) -> Reply:
+        """Let a signed sample of an event arrive at a source, as its provider signs.
+
+        Raises NotFound, and BadRequest where the source's secrets only verify.
+        """
+        source = await self.get_source(tenant, ref)
+        (opened,) = await self._door.read(
+            sources.opened_sources, [source.id], ring=self._ring
+        )
+        url = opened.settings.public_url or f"http://localhost/in/{opened.path}"
+        made = sample(
+            opened.verification.preset,
+            event,
+            opened.secrets[0].secret if opened.secrets else "",
+            url=url,
+            now_us=self._clock.wall_us(),
+            options=opened.verification.options,
+        )
+        arrival = Arrival(
+            method="POST",
+            url=url,
+            query=made.query.encode(),
+            headers=tuple(
+                (name.encode("latin-1"), value.encode("latin-1"))
+                for name, value in made.headers.items()
+            ),
+            body=b"",
+            address=None,
+        )
+
+        async def read(most: int) -> bytes:
+            del most
+            return made.body
+
+        return await self.receive(opened.path, arrival, read)
 
     # --- receipts --------------------------------------------------------------------
 

@@ -146,10 +146,24 @@ class RotateIn(In):
     ] = limits.SECRET_GRACE_SECONDS
 
 
+class TriggerIn(In):
+    """A sample to let arrive: an event by its provider's name."""
+
+    event: Annotated[str, Field(min_length=1, max_length=256)]
+
+
 class ReplayIn(In):
     """Hand a receipt on again: to one endpoint, or to all that would get it."""
 
     endpoint_id: Annotated[str, Field(max_length=limits.UID_MAX)] | None = None
+
+
+class TriggeredOut(Out):
+    """What the sample's sender was told, and its receipt."""
+
+    status: int
+    receipt_id: str | None
+    body: str
 
 
 class SourceOut(Out):

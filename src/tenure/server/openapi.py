@@ -121,6 +121,7 @@ def _input_schemas() -> Doc:
         inbound.RotateIn,
         inbound.SourceIn,
         inbound.SourcePatch,
+        inbound.TriggerIn,
         wire.ApplicationIn,
         wire.ApplicationPatch,
         wire.EndpointIn,

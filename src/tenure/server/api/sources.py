@@ -18,6 +18,7 @@ ONE = ROOT + "/{source_id}"
 
 In = Annotated[inbound.SourceIn, Depends(body_of(inbound.SourceIn))]
 Patch = Annotated[inbound.SourcePatch, Depends(body_of(inbound.SourcePatch))]
+Trigger = Annotated[inbound.TriggerIn, Depends(body_of(inbound.TriggerIn))]
 Rotate = Annotated[inbound.RotateIn, Depends(body_of(inbound.RotateIn))]
 
 
@@ -82,6 +83,20 @@ async def remove_secret(
     return json_answer(inbound.source_out(done)).response()
 
 
+async def trigger(
+    source_id: str, caller: TenantCaller, here: Here, body: Trigger, once: Once
+) -> Response:
+    """Let a signed sample arrive, as the source's provider would send it."""
+    del once  # two samples are two events
+    told = await here.inbox.trigger(caller.tenant, source_id, body.event)
+    shown = {
+        "status": told.status,
+        "receiptId": told.receipt,
+        "body": told.body.decode("utf-8", "replace"),
+    }
+    return json_answer(shown).response()
+
+
 async def refused(source_id: str, caller: TenantCaller, here: Here) -> Response:
     """Return what was refused: counts by reason, the newest requests and why."""
     found = await here.inbox.refusals(caller.tenant, source_id)
@@ -103,5 +118,9 @@ def router() -> APIRouter:
         rotate
     )
     routes.delete(secret + "/{number}", **documented({200: out}))(remove_secret)
+    routes.post(
+        ONE + "/trigger",
+        **documented({200: inbound.TriggeredOut}, body=inbound.TriggerIn),
+    )(trigger)
     routes.get(ONE + "/refused", **documented({200: inbound.RefusalsOut}))(refused)
     return routes
