@@ -75,6 +75,10 @@ class Api:
         """Return what a POST answers; `body` is encoded unless it is bytes."""
         return self._call("POST", path, query, body)
 
+    def put(self, path: str, body: object) -> Any:
+        """Return what a PUT answers."""
+        return self._call("PUT", path, {}, body)
+
     def patch(self, path: str, body: object) -> Any:
         """Return what a PATCH answers."""
         return self._call("PATCH", path, {}, body)

@@ -13,8 +13,10 @@ from tenure.cli import (
     doctor,
     explaining,
     lab,
+    listening,
     sending,
     serving,
+    triggering,
     verifying,
 )
 from tenure.cli.configuring import configuration
@@ -67,6 +69,8 @@ def command_line() -> typer.Typer:
     verifying.add(app)
     adopting.add(app)
     lab.add(app)
+    listening.add(app)
+    triggering.add(app)
     for group, name in (
         (messages, "messages"),
         (endpoints, "endpoints"),

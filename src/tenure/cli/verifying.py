@@ -39,38 +39,82 @@ def verify(
     ],
     secret: Annotated[
         str,
-        typer.Option(envvar="TENURE_VERIFY_SECRET", help="whsec_…, whsk_… or whpk_…."),
+        typer.Option(envvar="TENURE_VERIFY_SECRET", help="whsec_…, or a provider's."),
     ],
     header: Annotated[
         list[str],
-        typer.Option("--header", "-H", help="'name: value'; give all three."),
+        typer.Option("--header", "-H", help="'name: value'; give all of them."),
     ],
     at: Annotated[
         float | None,
         typer.Option(help="When it was received, in Unix seconds; unset: now."),
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Whose request it is: github, stripe, …; unset: Tenure's."),
+    ] = None,
+    url: Annotated[
+        str, typer.Option(help="The URL that was called, where a provider signs it.")
+    ] = "http://localhost/",
 ) -> None:
     """Say whether a received request is signed by this secret, and if not, why."""
-    from tenure.outbox.signing import FindingCode, diagnose
-
     now = SystemClock().wall_us() / US if at is None else at
-    findings = diagnose(secret, _headers(header), body_of(body), now_s=now)
-    good = [finding.code for finding in findings] == [FindingCode.VERIFIED]
+    headers, raw = _headers(header), body_of(body)
+    if preset is None:
+        found = _diagnosed(secret, headers, raw, now)
+    else:
+        found = _debugged(preset, secret, headers, raw, url, now)
+    good = [code for code, _ in found] == ["verified"]
     if call.screen.as_json:
         call.screen.json(
             {
                 "verified": good,
-                "findings": [
-                    {"code": str(finding.code), "message": finding.message}
-                    for finding in findings
-                ],
+                "findings": [{"code": code, "message": text} for code, text in found],
             }
         )
-    for finding in findings:
-        style = "green" if finding.code is FindingCode.VERIFIED else "red"
-        call.screen.line(f"{finding.code}: {finding.message}", style=style)
+    for code, text in found:
+        call.screen.line(
+            f"{code}: {text}", style="green" if code == "verified" else "red"
+        )
     if not good:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _diagnosed(
+    secret: str, headers: dict[str, str], body: bytes, now: float
+) -> list[tuple[str, str]]:
+    from tenure.outbox.signing import diagnose
+
+    findings = diagnose(secret, headers, body, now_s=now)
+    return [(str(each.code), each.message) for each in findings]
+
+
+def _debugged(
+    preset: str, secret: str, headers: dict[str, str], body: bytes, url: str, now: float
+) -> list[tuple[str, str]]:
+    from tenure.inbox.arrivals import Arrival
+    from tenure.inbox.verification import Verification
+    from tenure.inbox.verification.debugging import debug
+
+    base, _, query = url.partition("?")
+    arrival = Arrival(
+        method="POST",
+        url=base,
+        query=query.encode(),
+        headers=tuple(
+            (
+                name.lower().encode("latin-1", "replace"),
+                value.encode("latin-1", "replace"),
+            )
+            for name, value in headers.items()
+        ),
+        body=body,
+        address=None,
+    )
+    findings = debug(
+        Verification(preset=preset), secret, arrival, now_us=round(now * US)
+    )
+    return [(str(each.fault), each.message) for each in findings]
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

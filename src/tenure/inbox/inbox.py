@@ -259,11 +259,11 @@ class Inbox:
 
     # --- listening -------------------------------------------------------------------
 
-    async def open_listener(
-        self, tenant: TenantId, name: str | None, cursor: str | None
-    ) -> Cursor:
-        """Return where a listener goes on: its cursor, what is kept, or now."""
-        return await self._door.write(listening.open_cursor, tenant, name, cursor)
+    async def cursor(self, text: str | None = None) -> Cursor:
+        """Return the cursor of this text; without one, that of who begins now."""
+        if text is None:
+            return await self._door.read(listening.cursor_now)
+        return await self._door.read(listening.read_cursor, text)
 
     async def listen(
         self,
@@ -272,12 +272,21 @@ class Inbox:
         *,
         source: str | None = None,
         limit: int,
-    ) -> list[Receipt]:
-        """Return the receipts after a cursor, in the order of their commits."""
-        return await self._door.read(
-            listening.next_receipts, tenant, cursor, source=source, limit=limit
-        )
+    ) -> list[ReceiptDetail]:
+        """Return the receipts after a cursor whole, in the order of their commits."""
 
-    async def keep_listener(self, tenant: TenantId, name: str, cursor: Cursor) -> None:
+        def run(tx: Tx) -> list[ReceiptDetail]:
+            found = listening.next_receipts(
+                tx, tenant, cursor, source=source, limit=limit
+            )
+            return [reading.find_receipt(tx, tenant, each.id) for each in found]
+
+        return await self._door.read(run)
+
+    async def listener(self, tenant: TenantId, name: str) -> Cursor:
+        """Return how far a named listener got. Raises NotFound."""
+        return await self._door.read(listening.find_cursor, tenant, name)
+
+    async def keep_listener(self, tenant: TenantId, name: str, cursor: str) -> Cursor:
         """Remember how far a named listener has got."""
-        await self._door.write(listening.keep_cursor, tenant, name, cursor)
+        return await self._door.write(listening.keep_cursor, tenant, name, cursor)

@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue
 from tenure import limits
 from tenure.clock import to_rfc3339
 from tenure.inbox import model
+from tenure.inbox.ledger.listening import Cursor
 from tenure.inbox.verification import HINTS, RefusalReason
 from tenure.server.schemas import Out
 from tenure.server.wire import In, Metadata, Name, unset_or
@@ -152,6 +153,12 @@ class TriggerIn(In):
     event: Annotated[str, Field(min_length=1, max_length=256)]
 
 
+class CursorIn(In):
+    """How far a listener has got: what it was told last."""
+
+    cursor: Annotated[str, Field(max_length=100)]
+
+
 class ReplayIn(In):
     """Hand a receipt on again: to one endpoint, or to all that would get it."""
 
@@ -207,6 +214,25 @@ class ReceiptDetailOut(ReceiptOut):
     headers: list[list[str]]
     body: str | None
     message_ids: list[str]
+
+
+class ListenedOut(ReceiptDetailOut):
+    """A receipt whole, and the cursor of who has taken it."""
+
+    cursor: str
+
+
+class NextOut(Out):
+    """Receipts after a cursor in the order of their commits, and where to go on."""
+
+    cursor: str
+    data: list[ListenedOut]
+
+
+class CursorOut(Out):
+    """How far a listener has got."""
+
+    cursor: str
 
 
 class RefusedOut(Out):
@@ -307,6 +333,12 @@ def receipt_detail_out(found: model.ReceiptDetail) -> Json:
         "body": None if found.body is None else _base64(found.body),
         "messageIds": list(found.made),
     }
+
+
+def listened_out(found: model.ReceiptDetail) -> Json:
+    """Return ListenedOut."""
+    cursor = str(Cursor.after(found.receipt))
+    return receipt_detail_out(found) | {"cursor": cursor}
 
 
 def refusals_out(found: model.Refusals) -> Json:

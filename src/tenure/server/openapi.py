@@ -117,6 +117,7 @@ def _finish(path: str, operation: Doc) -> None:
 
 def _input_schemas() -> Doc:
     bodies = [
+        inbound.CursorIn,
         inbound.ReplayIn,
         inbound.RotateIn,
         inbound.SourceIn,

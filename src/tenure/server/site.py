@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tenure.clock import Clock
 from tenure.config import Settings
 from tenure.engine import Health
-from tenure.errors import Draining, InvariantViolated
+from tenure.errors import Draining, InvariantViolated, QueueFull
 from tenure.inbox.inbox import Inbox
+from tenure.limits import LISTENERS_MAX
 from tenure.outbox.outbox import Outbox
 from tenure.server.bounds import body_bound
 from tenure.store.backend import Backend
@@ -62,6 +63,25 @@ class Serves(Protocol):
         ...
 
 
+class Listeners:
+    """How many listeners wait here; one more than may is refused."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> None:
+        """Count one more. Raises QueueFull."""
+        if self.count >= LISTENERS_MAX:
+            raise QueueFull(f"{LISTENERS_MAX} listeners wait here already")
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        """Count one less."""
+        self.count -= 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """The parts of one engine, looked up at each request.
@@ -71,6 +91,7 @@ class Site:
     """
 
     engine: Serves
+    listeners: Listeners = field(default_factory=Listeners)
 
     @property
     def outbox(self) -> Outbox:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tenure.errors import BadRequest
+from tenure.errors import BadRequest, NotFound
 from tenure.inbox import tables
 from tenure.inbox.ledger.places import horizon
 from tenure.inbox.ledger.reading import after_place, source_id
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from tenure.inbox.model import Receipt
     from tenure.store.tx import Tx
 
-__all__ = ["Cursor", "keep_cursor", "next_receipts", "open_cursor"]
+__all__ = [
+    "Cursor",
+    "cursor_now",
+    "find_cursor",
+    "keep_cursor",
+    "next_receipts",
+    "read_cursor",
+]
 
 _CURSOR: Final = re.compile(r"(\d{1,19})\.(rcpt_[0-9a-z]{26}|)")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -44,37 +51,13 @@ class Cursor:
         return cls(place=receipt.place, receipt=receipt.id)
 
 
-def open_cursor(
-    tx: Tx, tenant: TenantId, name: str | None, given: str | None
-) -> Cursor:
-    """Return the cursor that was given, the one kept under a name, or one at now.
-
-    A name's first cursor is kept at once, so that nothing from now on is missed.
-    Raises BadRequest for a name or a cursor that cannot be.
-    """
-    if name is not None and _NAME.fullmatch(name) is None:
-        raise BadRequest("a listener's name is 1 to 100 letters, digits, . _ and -")
-    if given is not None:
-        return _given(tx, given)
-    found = (
-        None
-        if name is None
-        else tx.first(
-            "SELECT place, receipt FROM listener"
-            " WHERE tenant = :tenant AND name = :name",
-            {"tenant": tenant, "name": name},
-        )
-    )
-    if found is not None and found.place <= horizon(tx):
-        return Cursor(place=found.place, receipt=found.receipt)
-    # Just before the horizon: what is being committed now is still to come.
-    now = Cursor(place=horizon(tx) - 1, receipt="~")
-    if name is not None:
-        keep_cursor(tx, tenant, name, now)
-    return now
+def cursor_now(tx: Tx) -> Cursor:
+    """Return the cursor of who begins now: what is being committed is still to come."""
+    return Cursor(place=horizon(tx) - 1, receipt="~")
 
 
-def _given(tx: Tx, text: str) -> Cursor:
+def read_cursor(tx: Tx, text: str) -> Cursor:
+    """Read a cursor as text; raises BadRequest for what is none of this database."""
     match = _CURSOR.fullmatch(text.replace("~", ""))
     if match is None:
         raise BadRequest(f"{text[:100]!r} is no cursor: leave it out to begin at now")
@@ -87,6 +70,23 @@ def _given(tx: Tx, text: str) -> Cursor:
     return Cursor(place=place, receipt=match[2] or "~")
 
 
+def find_cursor(tx: Tx, tenant: TenantId, name: str) -> Cursor:
+    """Return how far a named listener got; raises NotFound before it kept anything."""
+    found = tx.first(
+        "SELECT place, receipt FROM listener WHERE tenant = :tenant AND name = :name",
+        {"tenant": tenant, "name": _checked(name)},
+    )
+    if found is None or found.place > horizon(tx):
+        raise NotFound(f"listener {name[:100]!r} has kept no cursor here")
+    return Cursor(place=found.place, receipt=found.receipt)
+
+
+def _checked(name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        raise BadRequest("a listener's name is 1 to 100 letters, digits, . _ and -")
+    return name
+
+
 def next_receipts(
     tx: Tx, tenant: TenantId, cursor: Cursor, *, source: str | None, limit: int
 ) -> list[Receipt]:
@@ -97,8 +97,9 @@ def next_receipts(
     )
 
 
-def keep_cursor(tx: Tx, tenant: TenantId, name: str, cursor: Cursor) -> None:
-    """Remember a listener's cursor."""
+def keep_cursor(tx: Tx, tenant: TenantId, name: str, text: str) -> Cursor:
+    """Remember how far a listener has got; raises BadRequest for what is no cursor."""
+    cursor, name = read_cursor(tx, text), _checked(name)
     row = {
         "tenant": tenant,
         "name": name,
@@ -119,3 +120,4 @@ def keep_cursor(tx: Tx, tenant: TenantId, name: str, cursor: Cursor) -> None:
                 "name": name,
             },
         )
+    return cursor
