@@ -1,3 +1,4 @@
+import hmac
 from pathlib import Path
 
 from tenure.outbox.secrets import parse_secret
@@ -53,3 +54,16 @@ def test_a_header_without_a_colon_and_a_missing_file_are_refused(tmp_path: Path)
     missing = tenure("verify", f"@{tmp_path / 'none'}", *REQUEST)
     assert missing.code == 1
     assert "cannot be read" in missing.err
+
+
+def test_another_provider_s_request_is_explained_by_its_preset() -> None:
+    body = '{"a": 1}'
+    signature = hmac.new(b"s", body.encode(), "sha256").hexdigest()
+    given = ("--preset", "github", "--secret", "s", "-H")
+    good = tenure("verify", body, *given, f"X-Hub-Signature-256: sha256={signature}")
+    assert (good.code, "verified" in good.out) == (0, True)
+    spaced = tenure(
+        "verify", '{"a":1}', *given, f"X-Hub-Signature-256: sha256={signature}"
+    )
+    assert spaced.code == 1
+    assert "reencoded_body" in spaced.out
