@@ -67,6 +67,7 @@ async def until(fact: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.long
 async def test_three_restarts_under_traffic_send_each_request_once(
     database: str, tmp_path: Path
 ) -> None:
