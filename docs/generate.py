@@ -15,6 +15,7 @@ from docs.commands import commands_page
 from tenure.config import PREFIX, Settings
 from tenure.doctor import CHECKS
 from tenure.errors import Broken, Refused, TenureError, Unavailable, leaves
+from tenure.inbox.verification import HINTS, PRESETS
 from tenure.kernel.table import page as states_page
 from tenure.outbox.waiting import CODES
 from tenure.telemetry.events import Event
@@ -140,6 +141,37 @@ def checks_page() -> str:
     )
 
 
+def verification_page() -> str:
+    """Return the reference of verification presets and refusals."""
+    parts = [
+        "# Verification\n",
+        NOTE,
+        (
+            "How a source tells that a webhook comes from where it says. Every preset"
+            " takes several secrets at once, compares in constant time, accepts signed"
+            " instants up to 5 minutes off on both sides (option `tolerance_seconds`),"
+            " and refuses an empty secret, a doubled proof and whatever cannot be read."
+            " Options of every preset: `tolerance_seconds`, `strict_replay` (each"
+            " signature is accepted once), `format=cloudevents` (binary, structured and"
+            " batch modes, and the `OPTIONS` handshake).\n"
+        ),
+        "| preset | provider | secret | notes |",
+        "|---|---|---|---|",
+        *(
+            f"| `{preset.name}` | {preset.title} | {preset.secret or 'none'}"
+            f" | {preset.docs} |"
+            for preset in PRESETS.values()
+        ),
+        "",
+        "## Why a request is refused\n",
+        "| code | what to look at |",
+        "|---|---|",
+        *(f"| `{reason}` | {hint} |" for reason, hint in HINTS.items()),
+        "",
+    ]
+    return "\n".join(parts)
+
+
 def _default(value: object) -> str:
     match value:
         case None | () | SecretStr():
@@ -162,6 +194,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/events.md": events_page,
     "reference/reasons.md": reasons_page,
     "reference/settings.md": settings_page,
+    "reference/verification.md": verification_page,
 }
 
 
