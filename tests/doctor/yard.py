@@ -14,6 +14,8 @@ from tenure.store import claims, nodes
 from tenure.store.backend import Backend
 from tenure.store.lanes import add_group, add_lane
 from tenure.store.tx import Tx
+from tests.inbox.conftest import make_inbox
+from tests.inbox.world import hook, make_source, send
 from tests.outbox.world import accept, make_app, make_endpoint
 from tests.store.yard import SECOND, answer, retry
 
@@ -48,6 +50,15 @@ class Full:
         }
 
 
+async def receive(backend: Backend, outbox: Outbox, ring: KeyRing) -> None:
+    """Make a source, which receives a request."""
+    inbox = make_inbox(backend, outbox, ring)
+    inbox.start()
+    source = await make_source(inbox)
+    assert (await send(inbox, source.path, hook("d-1"))).receipt is not None
+    await inbox.aclose()
+
+
 async def fill(backend: Backend) -> Full:
     """Make a message with its delivery, a line of three, a row tried and one held."""
     ring = KeyRing([new_key()])
@@ -56,6 +67,7 @@ async def fill(backend: Backend) -> Full:
     app = await make_app(outbox)
     await make_endpoint(outbox, app)
     accepted = await accept(outbox, app, key="once")
+    await receive(backend, outbox, ring)
     await outbox.aclose()
 
     def work(tx: Tx) -> dict[str, Any]:
@@ -188,6 +200,30 @@ BREAKS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "schema.revision": ("UPDATE tenure_revision SET version_num = '0000'",),
     "schema.indexes": ("CREATE INDEX ix_theirs ON work (subject)",),
+    "source.application": ("UPDATE source SET app = 'gone'",),
+    "receipt.messages": ("UPDATE receipt SET message = NULL, messages = 3",),
+    "receipt.bytes": ("UPDATE receipt SET message = NULL, messages = 0",),
+    "receipt.part": (
+        (
+            "INSERT INTO receipt_part (receipt, position, message)"
+            " VALUES ('rcpt_gone', 0, 'msg_gone')"
+        ),
+    ),
+    "receipt.body": (
+        (
+            "INSERT INTO receipt_body (receipt, relay, body)"
+            " SELECT 'rcpt_gone', '{}', body FROM payload LIMIT 1"
+        ),
+    ),
+    "receipt.key": ("DELETE FROM receipt",),
+    "refused.source": (
+        (
+            "INSERT INTO refused (id, tenant, source, reason, detail, status, method,"
+            " query, headers, body, size, received_at) SELECT 'rfsd_1', 'default',"
+            " 'src_gone', 'rate', '', 429, 'POST', '', body, body, 0, 1"
+            " FROM payload LIMIT 1"
+        ),
+    ),
     "retention.backlog": ("UPDATE payload SET expires_at = 1",),
 }
 """For each check, statements that break what it looks at in a full database."""
