@@ -33,10 +33,10 @@ def test_an_endpoint_is_made_with_its_application_and_a_secret(
 
 
 def test_a_kind_that_dials_nothing_needs_no_url(served: Served):
-    kind = ("--kind", "archive", "--app", "made")
+    kind = ("--kind", "archive", "--app", "kinds")
     endpoint = tenure_json("endpoints", "create", *kind, *served.access)
     assert endpoint["url"] == endpoint["tenure"]["kind"] == "archive"
-    wrong = ("--kind", "fax", "--app", "made")
+    wrong = ("--kind", "fax", "--app", "kinds")
     done = tenure("endpoints", "create", *wrong, *served.access)
     assert done.code == 1
     assert "a kind is one of http, log, archive, slack, chat, or handler:" in done.err
