@@ -223,8 +223,12 @@ EXPRESSION_NESTED_MAX: Final = 2  # macros inside of each other; three took seco
 EXPRESSION_JOINS_MAX: Final = (
     8  # `+` and `*` of an expression that runs where it stands
 )
-EXPRESSION_INLINE_BYTES: Final = 64 * 1024  # of a body that it runs over there
-EXPRESSION_SECONDS: Final = 0.5  # of every other, in a process of its own
+EXPRESSION_NAMES_MAX: Final = 32  # names in it: each may copy a part of the body
+EXPRESSION_INLINE_BYTES: Final = 8 * 1024  # of a body that it runs over there: 1 ms
+EXPRESSION_SECONDS: Final = (
+    0.5  # of a processor, for any other, in a process of its own
+)
+EXPRESSION_WAIT_SECONDS: Final = 5.0  # for its answer, on a machine that is busy
 EXPRESSIONS_KEPT: Final = 1_000  # compiled ones that a node remembers
 EXPRESSION_ROUNDS_MAX: Final = 4  # of finding verdicts for one message
 DROP_HEADERS_MAX: Final = 100  # names that an endpoint does not pass on

@@ -125,6 +125,7 @@ async def test_a_transform_makes_the_body_that_is_signed_and_sent(
     [
         ("body.zz", SMALL, "parked", "transform: no such key 'zz'"),
         ("body.kind", SMALL, "parked", "transform: it gives str"),
+        ("[duration('1s')]", SMALL, "parked", "transform: not JSON"),
         (f"{{'x': {SLOW}}}", ITEMS, "ready", "transform: it ran past its bound"),
     ],
 )

@@ -13,6 +13,7 @@ theirs.
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ import msgspec
 import sqlalchemy as sa
 
 from tenure.clock import US, Clock
-from tenure.errors import WrongKeyRing
+from tenure.errors import Unavailable, WrongKeyRing
 from tenure.ids import jitter
 from tenure.kernel import commands
 from tenure.limits import ENDPOINT_CONFIGS_MAX, REASON_MAX
@@ -83,6 +84,7 @@ _MESSAGES: Final = (
     " m.content_type, m.expires_at, m.relay, p.body FROM {asked}"
     " JOIN message m ON m.id = b.id LEFT JOIN payload p ON p.message = m.id"
 )
+_AGAIN_SECONDS: Final = 5.0  # after a transform that could not be asked
 _SOON: Final = 0.25  # seconds of a deadline that starting late may cost unnoticed
 
 
@@ -348,7 +350,17 @@ class Delivery:
             body=job.body,
             relay=job.relay,
         )
-        outcome = await self._evaluator.evaluate(text, facts, len(job.body))
+        try:
+            outcome = await self._evaluator.evaluate(text, facts, len(job.body))
+        except Unavailable as error:
+            return Ran(
+                result=commands.Failed(
+                    retry_at=now + round(_AGAIN_SECONDS * US),
+                    charged=False,
+                    counts_try=False,
+                    reason=_short(f"transform: {error.message}"),
+                )
+            )
         if outcome.exceeded:
             reason = _short(f"transform: {outcome.fault}")
             return Ran(
@@ -363,7 +375,13 @@ class Delivery:
             kind = type(outcome.value).__name__
             return _parked(f"transform: it gives {kind}, not an object or a list")
         try:
-            body = msgspec.json.encode(outcome.value)
+            # As the process writes it: what is JSON does not depend on where it ran.
+            body = json.dumps(
+                outcome.value,
+                ensure_ascii=False,
+                allow_nan=False,
+                separators=(",", ":"),
+            ).encode()
         except (TypeError, ValueError, RecursionError) as error:
             return _parked(f"transform: not JSON: {error}")
         return msgspec.structs.replace(

@@ -19,7 +19,7 @@ class EndpointSettings:
 
     `kind` says what an attempt does: `http`, or one of the kinds of
     `tenure.outbox.carriers`. `filter` and `transform` are CEL expressions over a
-    message (`tenure.outbox.expressions`). Of a relayed receipt, `drop_headers` are the
+    message (`tenure.outbox.cel`). Of a relayed receipt, `drop_headers` are the
     names that are not passed on (None = the default list), `relay_query` appends its
     query, and the method `same` repeats its method. `archive_days` is how long an
     archive keeps (None = for ever).

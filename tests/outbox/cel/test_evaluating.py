@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tenure.outbox.cel import Evaluator, Outcome
+from tenure.errors import QueueFull
+from tenure.outbox.cel import Evaluator, Outcome, evaluating
 from tenure.outbox.cel.evaluating import evaluate_blocking
 
 LONG = "body.all(i, body.all(j, body.all(k, i + j + k >= 0)))"
@@ -52,6 +54,8 @@ async def test_the_process_answers_as_the_expression_would_in_place(
     assert (await evaluator.evaluate("body.x.map(i, i)", facts, 10)).fault == (
         "no such key 'x'"
     )
+    stalled = await asyncio.to_thread(evaluate_blocking, LONG, MANY, 10)
+    assert stalled.exceeded
     blocking = await asyncio.to_thread(
         evaluate_blocking, "body.l.exists(i, i == 2)", facts, 10
     )
@@ -78,3 +82,19 @@ async def test_who_is_cancelled_leaves_no_answer_for_the_next(evaluator: Evaluat
         await first
     second = await evaluator.evaluate("body.map(i, i) == []", MANY, 10)
     assert second == Outcome(value=False)
+
+
+async def test_a_process_that_cannot_start_is_no_fault_of_the_expression(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    broken = tmp_path / "worker.py"
+    broken.write_text("raise SystemExit")
+    with monkeypatch.context() as changed:
+        changed.setattr(evaluating, "_WORKER", str(broken))
+        evaluator = Evaluator()
+        with pytest.raises(QueueFull):
+            await evaluator.evaluate("body.exists(i, true)", MANY, 10)
+    assert await evaluator.evaluate("body.exists(i, true)", MANY, 10) == Outcome(
+        value=True
+    )
+    await evaluator.aclose()

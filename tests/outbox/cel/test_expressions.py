@@ -10,6 +10,7 @@ from tenure.outbox.cel import (
     Outcome,
     Verdict,
     check_filter,
+    check_transform,
     evaluate,
     facts_of,
     is_short,
@@ -105,15 +106,31 @@ def nested(depth: int) -> str:
     ("text", "why"),
     [
         ("type ===", "not a CEL expression"),
+        ("type == 'x' && " * 20 + "!", r"ERROR: <input>:1:302: Syntax error"),
+        (
+            "body.l.exists(i, i == typ)",
+            "'typ' is not known; it can name type, channels",
+        ),
         ("", "not a CEL expression"),
         ("'" + "x" * 4096 + "' == ''", "at most 4096 bytes"),
         (nested(3), "3 deep"),
         ("body.l.map(i, body.l.filter(j, body.l .exists(k, k > 1)))", "3 deep"),
+        (nested(3).replace("all", "existsOne"), "3 deep"),
+        # Quotes that end, and begin, where a reader of escapes does not expect it.
+        (rf"r'\' == type || {nested(3)} || type == r'\'", "3 deep"),
+        (rf"'''\\\\''' == type || {nested(3)} || type == '''x'''", "3 deep"),
+        (f"'' == type || {nested(3)} // '", "3 deep"),
     ],
 )
 def test_what_cannot_be_is_refused_at_save(text: str, why: str):
     with pytest.raises(ValueError, match=why):
         check_filter(text)
+
+
+def test_a_transform_has_no_channels():
+    check_transform("{'t': type, 'm': message, 'l': body.l.map(i, i)}")
+    with pytest.raises(ValueError, match="'channels' is not known"):
+        check_transform("{'c': channels}")
 
 
 def test_macros_are_counted_by_their_calls_alone():
@@ -127,6 +144,13 @@ def test_macros_are_counted_by_their_calls_alone():
 
 def test_what_may_take_long_is_told_from_what_cannot():
     assert is_short("type == 'a' + 'b'", 1000)
+    assert is_short("has(body.a) && body.a.startsWith('x') && type in ('y')", 1000)
     assert not is_short("type == 'a'", 1_000_000)
     assert not is_short("body.l.exists(i, i > 1)", 10)
+    assert not is_short("body.l.existsOne(i, i > 1)", 10)
+    assert not is_short("body.l.all//'\n\n(i, i > 1)", 10)
+    assert not is_short(r"r'\' == type || body.l.all(i, i > 1) || type == r'\'", 10)
+    assert not is_short("'x//' == type || body.l.all(i, i > 1)\n(", 10)
+    assert not is_short("type.matches('(a{300}){100}')", 10)
+    assert not is_short(" && ".join(["body == body"] * 50), 10)
     assert not is_short(" + ".join(["body.s"] * 50) + " == ''", 10)

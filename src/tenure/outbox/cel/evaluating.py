@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tenure.limits import EXPRESSION_SECONDS
+from tenure.errors import QueueFull
+from tenure.limits import EXPRESSION_SECONDS, EXPRESSION_WAIT_SECONDS
 from tenure.outbox.cel.expressions import Outcome, evaluate, is_short
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Evaluator", "evaluate_blocking"]
 
 _WORKER: Final = str(Path(__file__).with_name("worker.py"))
-_COMMAND: Final = (sys.executable, "-I", _WORKER)
 _START_SECONDS: Final = 5.0
 _ANSWER: Final = msgspec.json.Decoder(tuple[Any, str | None])
 _FAULT_MAX: Final = 150
@@ -30,6 +30,10 @@ def _exceeded(seconds: float) -> Outcome:
     return Outcome(
         fault=f"it ran past its bound of {seconds:g} s or its memory", exceeded=True
     )
+
+
+def _command(seconds: float) -> tuple[str, ...]:
+    return (sys.executable, "-I", _WORKER, str(seconds))
 
 
 def _request(text: str, facts: Mapping[str, Any]) -> bytes:
@@ -47,7 +51,9 @@ def _outcome(answer: bytes) -> Outcome:
 class Evaluator:
     """Evaluates expressions, one at a time where they may take long.
 
-    The process is started when it is first needed. For one event loop.
+    The process is started when it is first needed. It ends itself when an expression
+    has used `seconds` of a processor: a busy machine makes no expression slow. For one
+    event loop.
     """
 
     def __init__(self, seconds: float = EXPRESSION_SECONDS) -> None:
@@ -58,14 +64,24 @@ class Evaluator:
     async def evaluate(
         self, text: str, facts: Mapping[str, Any], body_bytes: int
     ) -> Outcome:
-        """Return what an expression comes to; never raises for the expression."""
+        """Return what an expression comes to; never raises for the expression.
+
+        Raises QueueFull when no process can be started.
+        """
         if is_short(text, body_bytes):
             return evaluate(text, facts)
         async with self._lock:
-            process = await self._running()
+            try:
+                process = await self._running()
+            except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+                await self._kill()
+                raise QueueFull(
+                    "no process can be started to evaluate an expression",
+                    retry_after=_START_SECONDS,
+                ) from error
             answered = False
             try:
-                async with asyncio.timeout(self._seconds):
+                async with asyncio.timeout(EXPRESSION_WAIT_SECONDS):
                     outcome = await _ask(process, _request(text, facts))
                 answered = True
             except (TimeoutError, OSError, asyncio.IncompleteReadError):
@@ -84,7 +100,7 @@ class Evaluator:
         process = self._process
         if process is None or process.returncode is not None:
             process = await asyncio.create_subprocess_exec(
-                *_COMMAND,
+                *_command(self._seconds),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -118,14 +134,14 @@ def evaluate_blocking(text: str, facts: Mapping[str, Any], body_bytes: int) -> O
         return evaluate(text, facts)
     try:
         done = subprocess.run(  # noqa: S603 -- our own file, by this interpreter
-            _COMMAND,
+            _command(EXPRESSION_SECONDS),
             input=_request(text, facts),
             capture_output=True,
-            timeout=_START_SECONDS,
+            timeout=_START_SECONDS + EXPRESSION_WAIT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _exceeded(_START_SECONDS)
+        return _exceeded(EXPRESSION_SECONDS)
     if len(done.stdout) < 4:
-        return _exceeded(_START_SECONDS)
+        return _exceeded(EXPRESSION_SECONDS)
     return _outcome(done.stdout[4:])

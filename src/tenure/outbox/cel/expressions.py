@@ -13,6 +13,7 @@ from tenure.limits import (
     EXPRESSION_BYTES,
     EXPRESSION_INLINE_BYTES,
     EXPRESSION_JOINS_MAX,
+    EXPRESSION_NAMES_MAX,
     EXPRESSION_NESTED_MAX,
     EXPRESSIONS_KEPT,
 )
@@ -35,17 +36,73 @@ __all__ = [
 ]
 
 NAMES: Final = ("type", "channels", "headers", "body", "source", "message")
-"""What an expression can name."""
+"""What an expression can name. A transform has no channels: they choose receivers."""
 
-_MACROS: Final = frozenset({"all", "exists", "exists_one", "map", "filter"})
-# Strings and comments first: what stands in them is no call.
+_TYPES: Final = frozenset(
+    [
+        "bool",
+        "bytes",
+        "double",
+        "duration",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "optional",
+        "string",
+        "timestamp",
+        "type",
+        "uint",
+    ]
+)
+_MACROS: Final = frozenset(
+    {"all", "exists", "exists_one", "existsOne", "map", "filter"}
+)
+# Strings and comments first: what stands in them is no call. In a raw string a
+# backslash escapes nothing.
 _TOKEN: Final = re.compile(
     r"//[^\n]*"
-    r"|[bBrR]{0,2}(?:'''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\")"
-    r"|[bBrR]{0,2}(?:'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\")"
+    r"|(?:[bB]?[rR]|[rR][bB])(?:'''.*?'''|\"\"\".*?\"\"\"|'[^'\n]*'|\"[^\"\n]*\")"
+    r"|[bB]?(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\")"
+    r"|[bB]?(?:'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\")"
     r"|[A-Za-z_][A-Za-z0-9_]*|[()\[\]{}.+*]|\S",
     re.DOTALL,
 )
+# What is called, strings and comments not told apart: a call that seems to be one costs
+# little, one that is overlooked would hold the node.
+_CALLED: Final = re.compile(r"([A-Za-z_]\w*)(?=(?>\s|//[^\n]*\n)*\()")
+_CHEAP: Final = frozenset(
+    [
+        "has",
+        "size",
+        "contains",
+        "startsWith",
+        "endsWith",
+        "int",
+        "uint",
+        "double",
+        "string",
+        "bool",
+        "bytes",
+        "dyn",
+        "type",
+        "timestamp",
+        "duration",
+        "getFullYear",
+        "getMonth",
+        "getDate",
+        "getDayOfMonth",
+        "getDayOfWeek",
+        "getDayOfYear",
+        "getHours",
+        "getMinutes",
+        "getSeconds",
+        "getMilliseconds",
+        "in",
+    ]
+)
+"""Calls whose cost is that of reading what they are given. `matches` is none of them:
+a pattern of a few characters can take seconds."""
 _FAULT_MAX: Final = 150  # characters of an error that is told
 
 
@@ -70,40 +127,47 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an expression can go: macros inside of each other, and joins."""
+    """How far an expression can go: macros inside of each other, joins, names."""
 
     nested: int
     joins: int
+    names: int
+    bound: frozenset[str]  # by its macros
+    cheap: bool  # it calls nothing that may take long
 
 
 def check_filter(text: str) -> str:
     """Check a filter at save; raises ValueError that names what is wrong and where."""
-    _check(text)
+    _check(text, frozenset(NAMES))
     return text
 
 
 def check_transform(text: str) -> str:
     """Check a transform at save; raises ValueError."""
-    _check(text)
+    _check(text, frozenset(NAMES) - {"channels"})
     return text
 
 
-def _check(text: str) -> None:
+def _check(text: str, names: frozenset[str]) -> None:
     size = len(text.encode())
     if size > EXPRESSION_BYTES:
         raise ValueError(
             f"an expression has at most {EXPRESSION_BYTES} bytes, this one {size}"
         )
     try:
-        _compiled(text)
+        named = _compiled(text).variables()
     except ValueError as error:
-        raise ValueError(f"not a CEL expression: {_said(error)}") from None
-    nested = _shape(text).nested
-    if nested > EXPRESSION_NESTED_MAX:
+        raise ValueError(f"not a CEL expression: {_refused(error, text)}") from None
+    shape = _shape(text)
+    if shape.nested > EXPRESSION_NESTED_MAX:
         raise ValueError(
-            f"macros (all, exists, map …) stand {nested} deep inside of each other;"
-            f" at most {EXPRESSION_NESTED_MAX} are allowed"
+            f"macros (all, exists, map …) stand {shape.nested} deep inside of each"
+            f" other; at most {EXPRESSION_NESTED_MAX} are allowed"
         )
+    unknown = sorted(set(named) - names - _TYPES - shape.bound)
+    if unknown:
+        known = ", ".join(name for name in NAMES if name in names)
+        raise ValueError(f"{unknown[0][:50]!r} is not known; it can name {known}")
 
 
 @lru_cache(maxsize=EXPRESSIONS_KEPT)
@@ -114,15 +178,18 @@ def _compiled(text: str) -> cel.Program:
 @lru_cache(maxsize=EXPRESSIONS_KEPT)
 def _shape(text: str) -> _Shape:
     """Find the macros by their calls; an identifier of that name alone is none."""
+    bound: set[str] = set()
     tokens = [token for token in _TOKEN.findall(text) if not token.startswith("//")]
     opened: list[bool] = []
-    nested = joins = 0
+    nested = joins = names = 0
     for at, token in enumerate(tokens):
         match token:
             case "(":
                 macro = at >= 2 and tokens[at - 1] in _MACROS and tokens[at - 2] == "."
                 opened.append(macro)
                 nested = max(nested, sum(opened))
+                if macro and at + 1 < len(tokens):
+                    bound.add(tokens[at + 1])
             case "[" | "{":
                 opened.append(False)
             case ")" | "]" | "}":
@@ -131,16 +198,23 @@ def _shape(text: str) -> _Shape:
             case "+" | "*":
                 joins += 1
             case _:
-                pass
-    return _Shape(nested=nested, joins=joins)
+                names += token.isidentifier()
+    return _Shape(
+        nested=nested,
+        joins=joins,
+        names=names,
+        bound=frozenset(bound),
+        cheap=_CHEAP.issuperset(_CALLED.findall(text)),
+    )
 
 
 def is_short(text: str, body_bytes: int) -> bool:
     """Tell whether an expression cannot take long over a body of this size."""
     shape = _shape(text)
     return (
-        shape.nested == 0
+        shape.cheap
         and shape.joins <= EXPRESSION_JOINS_MAX
+        and shape.names <= EXPRESSION_NAMES_MAX
         and body_bytes <= EXPRESSION_INLINE_BYTES
     )
 
@@ -213,6 +287,12 @@ def verdict_of(outcome: Outcome) -> Verdict:
             return Verdict(
                 matched=False, reason=f"filter: it gives {kind}, not true or false"
             )
+
+
+def _refused(error: ValueError, text: str) -> str:
+    """Return the parser's words and place, without the expression before them."""
+    said = str(error).removeprefix(f"Failed to parse expression '{text}': ")
+    return " ".join(said.split())[:_FAULT_MAX]
 
 
 def _said(error: BaseException) -> str:

@@ -1,12 +1,14 @@
 """The process that evaluates what may take long; run by its path, not imported.
 
 It reads requests and writes answers, each four bytes of length and JSON. It knows
-nothing of Tenure, so that it starts in a moment and can be killed at any. Its memory is
-bounded by the system.
+nothing of Tenure, so that it starts in a moment and can be killed at any. The system
+bounds its memory, and ends it when one request has used its argument's seconds of a
+processor: that also holds where nobody waits for it.
 """
 
 import json
 import resource
+import signal
 import sys
 
 import cel
@@ -17,10 +19,13 @@ LIMIT = 1 << 30  # bytes of address space
 def main() -> None:
     """Answer until the other side goes away."""
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+    seconds = float(sys.argv[1])
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(4)) == 4:
         text, facts = json.loads(source.read(int.from_bytes(head, "big")))
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # nobody handles it: it kills
         answer = json.dumps(answered(text, facts)).encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
         sink.write(len(answer).to_bytes(4, "big") + answer)
         sink.flush()
 
