@@ -12,6 +12,9 @@ TEMPLATE_NAMES: Final = (
     "overview.html",
     "parts.html",
     "problem.html",
+    "receipt.html",
+    "source.html",
+    "sources.html",
 )
 MEDIA_TYPES: Final = {
     "icon.svg": "image/svg+xml",
