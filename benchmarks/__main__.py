@@ -18,6 +18,7 @@ from benchmarks.runs import Run
 BENCHES: Final = {
     "http_client": "the HTTP client, beside a bare loop and aiohttp",
     "accept": "T1: accept over HTTP, beside a no-op and a commit each",
+    "receive": "T8: webhooks received, beside a no-op and a commit each",
     "deliver": "T2: a backlog delivered, beside bare client loops",
     "drain": "T3: work that does nothing, beside other queues",
     "latency": "T4: from submit to the request, on an idle node",

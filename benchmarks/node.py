@@ -17,6 +17,7 @@ from benchmarks.processes import Actor
 from tenure.config import load
 from tenure.engine import Engine
 from tenure.ids import TenantId
+from tenure.inbox.model import SourceIn, Verification
 from tenure.outbox.ledger.endpoints import KIND
 from tenure.outbox.model import (
     ApplicationIn,
@@ -48,6 +49,9 @@ def connection_each() -> None:
     assert defaults is not None
     assert {"rows_max", "wait_seconds", "concurrency"} <= defaults.keys()
     defaults.update(rows_max=1, wait_seconds=0.0, concurrency=4)
+
+
+SOURCE_SECRET: Final = "a secret of the benchmark"
 
 
 class Node(Actor):
@@ -130,6 +134,16 @@ class Node(Actor):
                 )
                 await self.engine.outbox.create_endpoint(TENANT, made[-1], given)
         return made
+
+    async def receive(self, app: str) -> str:
+        """Make a source of GitHub's preset for an application; return its path."""
+        given = SourceIn(
+            name="bench",
+            app=app,
+            verification=Verification(preset="github"),
+            secrets=(SOURCE_SECRET,),
+        )
+        return (await self.engine.inbox.create_source(TENANT, given)).value.path
 
     async def apps(self) -> list[str]:
         """Return the ids of all applications."""
