@@ -229,6 +229,7 @@ EXPRESSION_SECONDS: Final = (
     0.5  # of a processor, for any other, in a process of its own
 )
 EXPRESSION_WAIT_SECONDS: Final = 5.0  # for its answer, on a machine that is busy
+EXPRESSION_REST_SECONDS: Final = 10.0  # of one that ran past its bound
 EXPRESSIONS_KEPT: Final = 1_000  # compiled ones that a node remembers
 EXPRESSION_ROUNDS_MAX: Final = 4  # of finding verdicts for one message
 DROP_HEADERS_MAX: Final = 100  # names that an endpoint does not pass on

@@ -98,3 +98,16 @@ async def test_a_process_that_cannot_start_is_no_fault_of_the_expression(
         value=True
     )
     await evaluator.aclose()
+
+
+async def test_what_ran_past_its_bound_takes_nobody_s_turn_for_a_while():
+    evaluator = Evaluator(seconds=0.1)
+    try:
+        assert (await evaluator.evaluate(LONG, MANY, 10)).exceeded
+        assert evaluator._process is None
+        assert (await evaluator.evaluate(LONG, MANY, 10)).exceeded
+        assert evaluator._process is None, "it was asked again"
+        other = await evaluator.evaluate("body.exists(i, i == 7)", MANY, 10)
+        assert other == Outcome(value=True)
+    finally:
+        await evaluator.aclose()

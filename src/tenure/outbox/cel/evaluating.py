@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tenure.errors import QueueFull
-from tenure.limits import EXPRESSION_SECONDS, EXPRESSION_WAIT_SECONDS
+from tenure.limits import (
+    EXPRESSION_REST_SECONDS,
+    EXPRESSION_SECONDS,
+    EXPRESSION_WAIT_SECONDS,
+    EXPRESSIONS_KEPT,
+)
 from tenure.outbox.cel.expressions import Outcome, evaluate, is_short
 
 if TYPE_CHECKING:
@@ -60,6 +65,7 @@ class Evaluator:
         self._seconds: Final = seconds
         self._lock: Final = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
+        self._resting: Final[dict[str, float]] = {}
 
     async def evaluate(
         self, text: str, facts: Mapping[str, Any], body_bytes: int
@@ -70,26 +76,38 @@ class Evaluator:
         """
         if is_short(text, body_bytes):
             return evaluate(text, facts)
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._resting.get(text, 0.0):
+            return _exceeded(self._seconds)
         async with self._lock:
-            try:
-                process = await self._running()
-            except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            outcome = await self._evaluate(text, facts)
+        if outcome.exceeded:
+            # Asked again for each message, it would take the others' turns.
+            if len(self._resting) >= EXPRESSIONS_KEPT:
+                self._resting.clear()
+            self._resting[text] = loop.time() + EXPRESSION_REST_SECONDS
+        return outcome
+
+    async def _evaluate(self, text: str, facts: Mapping[str, Any]) -> Outcome:
+        try:
+            process = await self._running()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            await self._kill()
+            raise QueueFull(
+                "no process can be started to evaluate an expression",
+                retry_after=_START_SECONDS,
+            ) from error
+        answered = False
+        try:
+            async with asyncio.timeout(EXPRESSION_WAIT_SECONDS):
+                outcome = await _ask(process, _request(text, facts))
+            answered = True
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            return _exceeded(self._seconds)
+        finally:
+            if not answered:  # cancelled too: its answer would be the next one's
                 await self._kill()
-                raise QueueFull(
-                    "no process can be started to evaluate an expression",
-                    retry_after=_START_SECONDS,
-                ) from error
-            answered = False
-            try:
-                async with asyncio.timeout(EXPRESSION_WAIT_SECONDS):
-                    outcome = await _ask(process, _request(text, facts))
-                answered = True
-            except (TimeoutError, OSError, asyncio.IncompleteReadError):
-                return _exceeded(self._seconds)
-            finally:
-                if not answered:  # cancelled too: its answer would be the next one's
-                    await self._kill()
-            return outcome
+        return outcome
 
     async def aclose(self) -> None:
         """End the process."""
