@@ -385,6 +385,21 @@ async def test_where_a_type_and_a_key_are_found_can_be_said(rig: Rig):
     assert (found.event_type, found.event_id) == ("a_b.c", "7 8")
 
 
+@pytest.mark.parametrize(
+    "odd", ["a\\u0000b", "x" * 5000, "\u2028", "'; --"], ids=range(4)
+)
+async def test_an_event_id_of_any_text_is_told_from_others(rig: Rig, odd: str):
+    source = await make_source(rig.inbox, dedupe_key="body:/id")
+    body = f'{{"id": "{odd}"}}'.encode()
+    first = receipt_of(await send(rig.inbox, source.path, hook("a", body=body)))
+    assert receipt_of(await send(rig.inbox, source.path, hook("b", body=body))) == first
+    other = f'{{"id": "{odd}-"}}'.encode()
+    second = receipt_of(await send(rig.inbox, source.path, hook("a", body=other)))
+    assert second != first
+    found = await rig.inbox.get_receipt(ONE, first)
+    assert found.receipt.event_id is not None
+
+
 async def test_an_unchanged_source_is_asked_of_the_database_once(rig: Rig):
     source = await make_source(rig.inbox)
     await send(rig.inbox, source.path, hook("d-1"))

@@ -315,7 +315,7 @@ class Receiver:
             keep_us=round(settings.dedupe_seconds * US),
             rate=None if count is None else (count, round(settings.rate_seconds * US)),
             event_type=event_type,
-            event_id=None if key is None else key[:DEDUPE_KEY_MAX],
+            event_id=_short(key),
             method=arrival.method,
             address=arrival.address,
             size=len(arrival.body),
