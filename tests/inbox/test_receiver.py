@@ -15,6 +15,7 @@ from tenure.inbox.ledger import receiving
 from tenure.inbox.model import Source, SourcePatch
 from tenure.inbox.receiver import Reply
 from tenure.limits import REFUSED_KEPT
+from tenure.outbox.model import EndpointSettings
 from tenure.store.backend import Backend
 from tests.inbox.conftest import Rig
 from tests.inbox.signed import compact, mac
@@ -398,6 +399,33 @@ async def test_an_event_id_of_any_text_is_told_from_others(rig: Rig, odd: str):
     assert second != first
     found = await rig.inbox.get_receipt(ONE, first)
     assert found.receipt.event_id is not None
+
+
+async def test_filters_that_may_take_long_are_asked_before_the_commit(rig: Rig):
+    app = await make_app(rig.outbox, tenant=ONE)
+    text = "body.items.exists(i, i == 7)"
+    wanted = await make_endpoint(
+        rig.outbox, app, settings=EndpointSettings(filter=text)
+    )
+    source = await make_source(rig.inbox, app=app.id)
+    bodies = [compact({"items": [n, n + 1]}) for n in range(12)]
+    replies = await asyncio.gather(
+        *(
+            send(rig.inbox, source.path, hook(f"d-{n}", body=body))
+            for n, body in enumerate(bodies)
+        ),
+        # The same event twice in one batch, while its filter is still to be asked.
+        send(rig.inbox, source.path, hook("d-7", body=bodies[7])),
+    )
+    assert receipt_of(replies[7]) == receipt_of(replies[-1])
+    made = await rows(
+        rig.backend,
+        "SELECT p.body, d.endpoint FROM delivery d JOIN payload p"
+        " ON p.message = d.message ORDER BY d.message",
+    )
+    found = sorted((bytes(row["body"]), row["endpoint"]) for row in made)
+    assert found == sorted([(bodies[6], wanted.id), (bodies[7], wanted.id)])
+    assert await count(rig.backend, "receipt") == 12
 
 
 async def test_an_unchanged_source_is_asked_of_the_database_once(rig: Rig):
