@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
@@ -82,6 +83,13 @@ class Callers(Actor):
             count=len(times),
             refused=refused,
         )
+
+    async def drive_packed(
+        self, port: int, packed: bytes, *, callers: int, seconds: float
+    ) -> Loaded:
+        """Drive with one request that zlib packed: the way here is narrow."""
+        request = zlib.decompress(packed)
+        return await self.drive(port, (request,), callers=callers, seconds=seconds)
 
     async def pace(
         self, port: int, requests: tuple[bytes, ...], *, rate: float, seconds: float
