@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tenure.errors import DatabaseUnavailable
+from tenure.inbox.ledger.sources import opened_sources
 from tests.server.running import BOTH, Service, Sink
 
 SECRET = "a-secret-of-the-tests"
@@ -73,7 +74,7 @@ async def test_what_a_source_receives_reaches_its_application_s_endpoints(
 
 
 async def test_a_source_is_changed_and_never_tells_its_secret(
-    client: httpx.AsyncClient,
+    client: httpx.AsyncClient, service: Service
 ):
     made = await make(client, settings={"rateCount": 5, "methods": ["POST", "PUT"]})
     assert SECRET not in json.dumps(made)
@@ -94,6 +95,18 @@ async def test_a_source_is_changed_and_never_tells_its_secret(
         json={"pull": {"kind": "nats", "url": "nats://u:hidden@h:4222", "name": "s"}},
     )
     assert pulled.json()["pull"]["url"] == "nats://u:***@h:4222"
+    # What a read shows can be written back: the password stays.
+    again = await client.patch(path, json={"pull": pulled.json()["pull"]})
+    assert again.status_code == 200
+    (opened,) = await service.engine.backend.read(
+        lambda tx: opened_sources(tx, [made["id"]], ring=service.engine.inbox._ring)
+    )
+    assert opened.pull is not None
+    assert opened.pull.url == "nats://u:hidden@h:4222"
+    assert (await client.delete("/api/v1/source/a%00b")).status_code == 404
+    async with service.connect(await service.make_key("write")) as writer:
+        refused = await writer.patch(path, json={"pull": pulled.json()["pull"]})
+        assert refused.status_code == 403
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -161,7 +161,10 @@ def test_both_releases_share_the_work_and_the_old_one_comes_back(
         with serving(tmp_path, **shared) as after:
             revision, found, _ = asyncio.run(looked(empty_url))
             assert revision == newest, "migrated while the old node worked"
-            assert [node.revision for node in found] == [revisions_module.KNOWN[-3], newest]
+            assert [node.revision for node in found] == [
+                revisions_module.KNOWN[-3],
+                newest,
+            ]
             sent += send(after) + send(before)
             receiver.wait(len(sent), seconds=120)
             with pytest.raises(NodesBehind, match=old_node):

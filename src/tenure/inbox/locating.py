@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_plus
 
@@ -38,6 +39,7 @@ class Locator:
     steps: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=1024)
 def parse_locator(text: str, *, fixed: bool = False) -> Locator:
     """Read `header:NAME`, `query:NAME`, `body:/json/pointer` or (`fixed`) `=text`.
 

@@ -116,7 +116,8 @@ def replay_receipt(
 ) -> list[Resent]:
     """Hand on a receipt's messages again: to one endpoint, or to all there are now.
 
-    Endpoints whose filters do not match are left out unless named. Raises NotFound, or
+    Endpoints whose filters do not match are left out unless named, and those with an
+    expression that did not get it before. Raises NotFound, or
     MissingPayload when the bytes are gone.
     """
     row = receipt_row(tx, tenant, ref)
@@ -130,7 +131,7 @@ def replay_receipt(
 def _targets(tx: Tx, app: str, message: str) -> list[str]:
     """Return the endpoints that got a message, and those made since that would."""
     made = tx.all(
-        "SELECT e.id, e.event_types, e.channels, d.work, m.event_type FROM endpoint e"
+        "SELECT e.id, e.event_types, e.channels, e.settings, d.work, m.event_type FROM endpoint e"
         " JOIN message m ON m.id = :message"
         " LEFT JOIN delivery d ON d.message = m.id AND d.endpoint = e.id"
         " WHERE e.app = :app AND e.deleted_at IS NULL ORDER BY e.id",
@@ -139,7 +140,11 @@ def _targets(tx: Tx, app: str, message: str) -> list[str]:
     found: list[str] = []
     for row in made:
         types = rows.texts(row.event_types)
-        fits = row.channels is None and (types is None or row.event_type in types)
+        fits = (
+            row.channels is None
+            and (types is None or row.event_type in types)
+            and rows.filter_of(row.settings) is None
+        )
         if row.work is not None or fits:
             found.append(row.id)
     return found

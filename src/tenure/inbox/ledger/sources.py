@@ -71,7 +71,7 @@ _PULL: Final = msgspec.json.Decoder(Pull)
 
 def find_source(tx: Tx, tenant: TenantId, ref: str, *, ring: KeyRing) -> Source:
     """Return the source of this id or uid; raises NotFound."""
-    return _as_source(_row(tx, tenant, ref), ring)
+    return _as_source(_row(tx, tenant, ref), ring, tx.now)
 
 
 def list_sources(
@@ -91,7 +91,7 @@ def list_sources(
         descending=page.order is Order.DESCENDING,
     )
     return paging.page_of(
-        fetched, lambda row: _as_source(row, ring), lambda row: row.id
+        fetched, lambda row: _as_source(row, ring, tx.now), lambda row: row.id
     )
 
 
@@ -179,8 +179,7 @@ def put_source(
     stored = _locked(tx, tenant, ref)
     if stored is None:
         return create_source(tx, tenant, given, ring=ring)
-    if given.pull is not None and given.pull.url == _shown_pull(stored, ring):
-        given = replace(given, pull=_pull(stored, ring))
+    given = replace(given, pull=_kept_pull(given.pull, stored, ring))
     return Written(value=_write(tx, stored, given, None, ring), created=False)
 
 
@@ -196,7 +195,7 @@ def patch_source(
         uid=_or(patch.uid, stored.uid),
         verification=_or(patch.verification, _VERIFICATION.decode(stored.verification)),
         settings=_or(patch.settings, _SETTINGS.decode(stored.settings)),
-        pull=_or(patch.pull, _pull(stored, ring)),
+        pull=_kept_pull(_or(patch.pull, _pull(stored, ring)), stored, ring),
         metadata=_or(patch.metadata, rows.text_map(stored.metadata)) or {},
         disabled=_or(patch.disabled, stored.disabled),
     )
@@ -252,6 +251,8 @@ def delete_source(tx: Tx, tenant: TenantId, ref: str) -> None:
 
     What it accepted belongs to its application and is delivered. Raises NotFound.
     """
+    if not findable(ref):
+        raise _unknown(ref)
     changed = tx.run(
         "UPDATE source SET deleted_at = :now, updated_at = :now,"
         " version = version + 1, path = id"
@@ -396,9 +397,12 @@ def _pull(row: Any, ring: KeyRing) -> Pull | None:
     return None if row.pull is None else _PULL.decode(ring.open(row.pull))
 
 
-def _shown_pull(row: Any, ring: KeyRing) -> str | None:
-    pull = _pull(row, ring)
-    return None if pull is None else masked_url(pull.url)
+def _kept_pull(given: Pull | None, row: Any, ring: KeyRing) -> Pull | None:
+    """Return what is to be stored: the mask of a read keeps the stored password."""
+    was = _pull(row, ring)
+    if given is None or was is None or given.url != masked_url(was.url):
+        return given
+    return msgspec.structs.replace(given, url=was.url)
 
 
 def _opened(row: Any, ring: KeyRing) -> Opened:
@@ -429,7 +433,7 @@ def _opened(row: Any, ring: KeyRing) -> Opened:
     )
 
 
-def _as_source(row: Any, ring: KeyRing) -> Source:
+def _as_source(row: Any, ring: KeyRing, now: int) -> Source:
     opened = _opened(row, ring)
     pull = opened.pull
     if pull is not None:
@@ -442,7 +446,9 @@ def _as_source(row: Any, ring: KeyRing) -> Source:
         name=row.name,
         path=opened.path,
         verification=opened.verification,
-        secret_count=len(opened.secrets),
+        secret_count=sum(
+            each.expires_at is None or each.expires_at > now for each in opened.secrets
+        ),
         settings=opened.settings,
         pull=pull,
         metadata=rows.text_map(row.metadata),

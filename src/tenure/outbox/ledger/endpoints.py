@@ -76,8 +76,8 @@ def create_endpoint(
 ) -> Written[Endpoint]:
     """Create an endpoint with its lane and secret.
 
-    Only an operator may open networks to it, or point it into the deployment. Raises NotFound, ValidationFailed,
-    Forbidden, or Conflict when the uid is taken.
+    Only an operator may open networks to it, or point it into the deployment. Raises
+    NotFound, ValidationFailed, Forbidden, or Conflict when the uid is taken.
     """
     app = find_application(tx, tenant, app_ref)
     checked = check_endpoint(given, settings)

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
+from tenure.errors import Forbidden
+from tenure.outbox.model import Caller, Scope
 from tenure.server import inbound
 from tenure.server.auth import TenantCaller
 from tenure.server.openapi import documented
@@ -22,6 +24,12 @@ Trigger = Annotated[inbound.TriggerIn, Depends(body_of(inbound.TriggerIn))]
 Rotate = Annotated[inbound.RotateIn, Depends(body_of(inbound.RotateIn))]
 
 
+def check_pull(caller: Caller, *, pulls: bool) -> None:
+    """Raise Forbidden unless the key may let nodes dial a broker."""
+    if pulls and caller.scope is not Scope.ADMIN:
+        raise Forbidden("only an admin key may let a source pull from a broker")
+
+
 async def list_all(caller: TenantCaller, here: Here, page: Ordered) -> Response:
     """List sources, oldest first."""
     found = await here.inbox.list_sources(caller.tenant, page)
@@ -30,6 +38,7 @@ async def list_all(caller: TenantCaller, here: Here, page: Ordered) -> Response:
 
 async def create(caller: TenantCaller, here: Here, body: In, once: Once) -> Response:
     """Create a source, and its application where it names none."""
+    check_pull(caller, pulls=body.pull is not None)
     made = await here.inbox.create_source(caller.tenant, body.value(), idempotency=once)
     return json_answer(inbound.source_out(made.value), 201).response()
 
@@ -42,6 +51,7 @@ async def get(source_id: str, caller: TenantCaller, here: Here) -> Response:
 
 async def put(source_id: str, caller: TenantCaller, here: Here, body: In) -> Response:
     """Put a source in place; its application and secrets stay."""
+    check_pull(caller, pulls=body.pull is not None)
     done = await here.inbox.update_source(caller.tenant, source_id, body.value())
     status = 201 if done.created else 200
     return json_answer(inbound.source_out(done.value), status).response()
@@ -51,6 +61,7 @@ async def patch(
     source_id: str, caller: TenantCaller, here: Here, body: Patch
 ) -> Response:
     """Change some members of a source."""
+    check_pull(caller, pulls=body.pull is not None)
     done = await here.inbox.patch_source(caller.tenant, source_id, body.value())
     return json_answer(inbound.source_out(done)).response()
 
