@@ -29,6 +29,21 @@ def test_what_arrived_while_nobody_listened_is_forwarded_at_the_next_start(
     assert [second in shown[0], third in shown[1]] == [True, True]
 
 
+def test_listeners_to_different_sources_do_not_move_each_other_on(served: Served):
+    made(served, "aaa")
+    made(served, "bbb")
+    begin = ("--from", "0.", "--count", "1", "--json")
+    trigger(served, "aaa")
+    trigger(served, "bbb")
+    for source in ("aaa", "bbb"):
+        done = tenure("listen", "--source", source, *begin, *served.access)
+        assert done.code == 0, done.err
+    missed, later = trigger(served, "aaa"), trigger(served, "bbb")
+    for source, receipt in (("bbb", later), ("aaa", missed)):
+        one = ("--source", source, "--count", "1", "--json")
+        assert receipt in tenure("listen", *one, *served.access).out
+
+
 def test_a_type_is_filtered_and_a_failed_forward_is_told(served: Served):
     made(served, "filtered")
     wanted = ("--type", "pus*", "--count", "1", "--name", "typed", "--from", "0.")

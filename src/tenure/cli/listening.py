@@ -25,7 +25,18 @@ from tenure.limits import CLIENT_SECONDS, LISTEN_RETRY_SECONDS, LISTEN_TURN_SECO
 __all__ = ["add"]
 
 _DROPPED: Final = frozenset(
-    {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "te"}
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
 )
 _MASK: Final = "***"
 KEYS: Final = "keys: r replays the last one, o shows where it is, q ends"
@@ -45,8 +56,11 @@ def listen(
         str | None, typer.Option(help="POST each receipt to this URL.")
     ] = None,
     name: Annotated[
-        str, typer.Option(help="Under which the cursor is kept.")
-    ] = "listen",
+        str | None,
+        typer.Option(
+            help="Under which the cursor is kept; unset: one for each source and type."
+        ),
+    ] = None,
     begin: Annotated[
         str | None,
         typer.Option("--from", help="A cursor to begin at instead of the kept one."),
@@ -64,6 +78,7 @@ def listen(
     """
     api, screen = call.api(), call.screen
     target = None if forward is None else _Target(forward)
+    name = name or _name(api, source, event_type)
     cursor = begin or _kept(api, name)
     listener = f"/api/v1/listener/{name}"
     api.put(listener, {"cursor": cursor})
@@ -84,6 +99,16 @@ def listen(
                 break
         if keyed and not _keys(screen, last, target):
             return
+
+
+def _name(api: Api, source: str | None, event_type: str | None) -> str:
+    """Return a name that no listener to anything else moves on."""
+    parts = ["listen"]
+    if source is not None:
+        parts.append(api.get(f"/api/v1/source/{source}")["id"])
+    if event_type is not None:
+        parts.append(event_type.encode().hex()[:40])
+    return "-".join(parts)
 
 
 def _kept(api: Api, name: str) -> str:
