@@ -28,6 +28,8 @@ def test_a_source_is_made_in_one_line_and_says_its_url(served: Served):
         "one-line",
         "--set",
         "rateCount=100",
+        "--app",
+        "made-with-its-source",
         *served.access,
     )
     assert done.code == 0, done.err

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from tenure.cli import options
+from tenure.cli.endpoints import application
 from tenure.cli.screen import when
 from tenure.cli.verbs import Call, verb
 from tenure.errors import ValidationFailed
@@ -114,7 +115,11 @@ def create(
     ] = None,
     name: Annotated[str | None, typer.Option(help="For people.")] = None,
     app: Annotated[
-        str | None, typer.Option("--app", help="Application; unset: a new one.")
+        str | None,
+        typer.Option(
+            "--app",
+            help="Application; made when it does not exist; unset: one of its own.",
+        ),
     ] = None,
     option: Options = None,
     setting: Settings = None,
@@ -127,10 +132,13 @@ def create(
     ] = "",
 ) -> None:
     """Make a source and print its URL."""
+    api = call.api()
     given: dict[str, Any] = {
         "name": name or uid or preset,
         "uid": uid,
-        "appId": app,
+        "appId": app
+        if app is None or app.startswith("app_")
+        else application(api, app)["id"],
         "verification": {"preset": preset, "options": _pairs(option, "option")},
         "secrets": secret or [],
         "settings": _pairs(setting, "set"),
@@ -141,7 +149,7 @@ def create(
             pull.partition("://")[0], pull.partition("://")[0]
         )
         given["pull"] = {"kind": kind, "url": pull, "name": pull_name}
-    _show(call, call.api().post("/api/v1/source", given))
+    _show(call, api.post("/api/v1/source", given))
 
 
 @verb(sources, "show")
