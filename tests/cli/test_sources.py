@@ -42,6 +42,19 @@ def test_a_source_is_made_in_one_line_and_says_its_url(served: Served):
     assert "one-line" in tenure("sources", "list", *served.access).out
 
 
+def test_a_broker_is_known_by_its_url(served: Served):
+    for url, kind in (
+        ("redis://127.0.0.1:6379", "redis"),
+        ("rediss://127.0.0.1:6379", "redis"),
+        ("nats://redis-bus:4222", "nats"),
+        ("amqps://127.0.0.1:5671/", "amqp"),
+    ):
+        pull = ("--pull", url, "--pull-name", "orders")
+        made = tenure_json("sources", "create", "none", *pull, *served.access)
+        assert made["pull"]["kind"] == kind
+        assert tenure_json("sources", "delete", made["id"], *served.access)
+
+
 def test_a_bad_option_is_told_with_its_place(served: Served):
     done = tenure("sources", "create", "github", *served.access)
     assert done.code == 1

@@ -119,6 +119,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"settings": {"dedupeKey": "cookie:x"}}, "dedupeKey"),
     ({"settings": {"responseStatus": 301}}, "responseStatus"),
     ({"settings": {"responseHeaders": {"a b": "c"}}}, "responseHeaders"),
+    ({"settings": {"responseHeaders": {"Content-Type": "a\r\nb"}}}, "responseHeaders"),
     ({"settings": {"publicUrl": "ftp://x"}}, "publicUrl"),
     ({"settings": {"bodyBytesMax": 1 << 40}}, "bodyBytesMax"),
     ({"uid": "src_x"}, "uid"),

@@ -14,6 +14,8 @@ from tenure.limits import SECRET_GRACE_MAX_SECONDS, SECRET_GRACE_SECONDS
 
 sources = typer.Typer(help="Where webhooks arrive.", no_args_is_help=True)
 
+_KINDS = {"tls": "nats", "rediss": "redis", "amqps": "amqp"}
+"""Brokers by those schemes of their URLs that are not their names."""
 Ref = Annotated[str, typer.Argument(metavar="SOURCE", help="src_… or its uid.")]
 Options = Annotated[
     list[str] | None,
@@ -144,10 +146,8 @@ def create(
         "settings": _pairs(setting, "set"),
     }
     if pull is not None:
-        kind = pull.partition("://")[0].rstrip("s") if "redis" in pull else None
-        kind = kind or {"amqps": "amqp", "tls": "nats"}.get(
-            pull.partition("://")[0], pull.partition("://")[0]
-        )
+        scheme = pull.partition("://")[0]
+        kind = _KINDS.get(scheme, scheme)
         given["pull"] = {"kind": kind, "url": pull, "name": pull_name}
     _show(call, api.post("/api/v1/source", given))
 

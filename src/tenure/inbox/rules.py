@@ -20,7 +20,7 @@ from tenure.limits import (
     SOURCE_NETWORKS_MAX,
 )
 from tenure.outbox import fields
-from tenure.outbox.headers import validate_headers
+from tenure.outbox.headers import check_content_type, validate_headers
 from tenure.outbox.rules import Faults
 
 if TYPE_CHECKING:
@@ -124,6 +124,12 @@ def _check_headers(given: SourceSettings) -> None:
         if name.lower() != "content-type"
     }
     validate_headers(named)
+    for name, value in given.response_headers.items():
+        if name.lower() == "content-type":
+            try:
+                check_content_type(value)
+            except ValueError as error:
+                raise ValidationFailed.at("body", name, msg=str(error)) from None
 
 
 def _check_bounds(given: SourceSettings, faults: Faults) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from tenure.clock import US
 from tenure.config import masked_url
@@ -381,7 +382,11 @@ def _write_secrets(
 
 def _update(tx: Tx, stored: Any, values: dict[str, Any], ring: KeyRing) -> Source:
     values["version"] = stored.version + 1
-    tx.run(sa.update(_T).where(_T.c.id == stored.id).values(**values))
+    try:
+        with tx.savepoint():
+            tx.run(sa.update(_T).where(_T.c.id == stored.id).values(**values))
+    except IntegrityError:
+        raise _taken(values.get("uid") or stored.uid or "") from None
     return find_source(tx, TenantId(stored.tenant), stored.id, ring=ring)
 
 
