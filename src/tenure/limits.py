@@ -281,6 +281,9 @@ RECEIPT_EVENTS_MAX: Final = 1_000  # events in one CloudEvents batch
 RATE_COUNT_MAX: Final = 1_000_000  # receipts per window that a source's limit may allow
 RATE_WINDOW_MAX_SECONDS: Final = 24 * 3600.0  # of a source's rate limit
 REQUEST_ID_MAX: Final = 128  # characters of a caller's X-Request-Id
+# By default the server takes no more than its backlog: as many silent clients would keep
+# everybody else waiting until the header time is over.
+CONNECTIONS_HELD_MAX: Final = 16_384  # of clients, at one process
 REQUEST_HEADER_SECONDS: Final = 10.0  # a client that sends its headers slower is cut
 
 # --- Metrics and health --------------------------------------------------------------------

@@ -18,7 +18,11 @@ from granian.server.embed import Server as Embedded
 
 from tenure.clock import Clock, SystemClock
 from tenure.errors import ConfigInvalid
-from tenure.limits import REQUEST_HEADER_SECONDS, REQUEST_HEADERS_BYTES
+from tenure.limits import (
+    CONNECTIONS_HELD_MAX,
+    REQUEST_HEADER_SECONDS,
+    REQUEST_HEADERS_BYTES,
+)
 from tenure.spawn import Tasks
 
 BACKLOG: Final = 1024
@@ -92,6 +96,7 @@ async def start(
         http=HTTPModes.http1,
         websockets=False,
         backlog=BACKLOG,
+        backpressure=CONNECTIONS_HELD_MAX,
         log_enabled=False,
         http1_settings=HTTP1Settings(
             header_read_timeout=round(header_seconds * 1000),
