@@ -11,14 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import zlib
-from dataclasses import replace
 from typing import Final
 
-from benchmarks.accept import CALLERS, NOWHERE, Rates
+from benchmarks.accept import NOWHERE, Mark, Rates, drive, figures, measure_round
 from benchmarks.databases import SHOWN, Dialect
-from benchmarks.figures import Figure, Result, median, ms, ratio_of, spread
-from benchmarks.load import Callers, Loaded, post
+from benchmarks.figures import Result
+from benchmarks.load import Callers, post
 from benchmarks.node import SOURCE_SECRET, Node
 from benchmarks.processes import Child, child
 from benchmarks.runs import Run
@@ -60,81 +58,22 @@ async def _one(given: Run, dialect: Dialect) -> Result:
             rates = Rates()
             for number in range(-1, given.rounds):
                 warm = number < 0  # caches, plans and connections; not counted
-                await _round(given, callers, routes, body, Rates() if warm else rates)
-            where = f"{SHOWN[dialect]}, {name}"
-            result.figures += _figures(where, rates, wanted)
+                to, headers = Rates() if warm else rates, _headers(body)
+                await measure_round(given, callers, routes, body, to, headers=headers)
+            mark = Mark("T8", "receive", wanted, None)
+            result.figures += figures(mark, f"{SHOWN[dialect]}, {name}", rates)
         if given.profile:
             await group.call("start_profile")
             body, _ = BODIES["1 KiB"]
-            await _drive(given, callers, group, *routes[group], body)
+            port, path = routes[group]
+            request = post(port, path, body, *_headers(body))
+            await drive(given, callers, group, port, path, request)
             title = f"T8 receive, {SHOWN[dialect]}: the event loop's thread"
             result.tables[title] = await group.call("stop_profile")
     return result
 
 
-async def _round(
-    given: Run,
-    callers: Child,
-    routes: dict[Child, tuple[int, str]],
-    body: bytes,
-    rates: Rates,
-) -> None:
-    group, alone = routes
-    port, path = routes[group]
-    rates.noop.append(await _drive(given, callers, group, port, "/noop", body))
-    await given.databases.settle()
-    rates.accept.append(await _drive(given, callers, group, port, path, body))
-    await given.databases.settle()
-    rates.alone.append(await _drive(given, callers, alone, *routes[alone], body))
-
-
-async def _drive(
-    given: Run, callers: Child, node: Child, port: int, path: str, body: bytes
-) -> Loaded:
-    before: float = await node.call("cpu")
+def _headers(body: bytes) -> tuple[str, ...]:
     mac = hmac.new(SOURCE_SECRET.encode(), body, hashlib.sha256).hexdigest()
     # Without a delivery id each request is an event of its own.
-    request = post(
-        port, path, body, f"X-Hub-Signature-256: sha256={mac}", "X-GitHub-Event: issues"
-    )
-    loaded: Loaded = await callers.call(
-        "drive_packed",
-        port,
-        zlib.compress(request),
-        callers=given.pick(tiny=8, quick=CALLERS, full=CALLERS),
-        seconds=given.pick(tiny=0.1, quick=1.5, full=8.0),
-    )
-    if loaded.refused:
-        raise RuntimeError(f"{loaded.refused} of {loaded.count} were refused at {path}")
-    used: float = await node.call("cpu") - before
-    return replace(loaded, cpu_us=used * 1e6 / loaded.count)
-
-
-def _figures(where: str, rates: Rates, wanted: float) -> list[Figure]:
-    noop, receive, alone = (
-        [each.rate for each in rounds]
-        for rounds in (rates.noop, rates.accept, rates.alone)
-    )
-    share, times = ratio_of(receive, noop), ratio_of(receive, alone)
-    cpu = [median(r.cpu_us for r in each) for each in (rates.accept, rates.noop)]
-    late = ", ".join(
-        f"{name} {ms(median(getattr(each, name) for each in rates.accept))}"
-        for name in ("p50", "p99")
-    )
-    return [
-        Figure(
-            mark="T8",
-            what=f"receive / no-op route, {where}",
-            measured=f"{share:.2f}: {spread(receive)}/s of {spread(noop)}/s; {late};"
-            f" server's CPU {cpu[0]:.0f} µs of {cpu[1]:.0f} µs",
-            ratio=share,
-            at_least=wanted,
-        ),
-        Figure(
-            mark="T8",
-            what=f"receive / one commit per request, {where}",
-            measured=f"{times:.1f}: {spread(receive)}/s beside {spread(alone)}/s",
-            ratio=times,
-            at_least=None,
-        ),
-    ]
+    return (f"X-Hub-Signature-256: sha256={mac}", "X-GitHub-Event: issues")

@@ -31,6 +31,10 @@ SILENCE = "tests/interleaving/test_silence.py"
 OTHER_BODY = "test_the_same_key_with_another_body_is_refused_and_stores_nothing"
 RACES = "tests/interleaving/test_receiving.py"
 RECEIVER = "tests/inbox/test_receiver.py"
+BETWEEN = "tests/inbox/test_between.py"
+CHANGED = "test_a_source_that_changes_between_verification_and_commit_is_judged_again"
+CHANGES = ("disabled-410-0", "rotated away-401-0", "deleted-404-0")
+PULLING = "tests/inbox/pulling/test_puller.py"
 UNUSED = "test_case_47_what_was_not_stored_uses_nothing_up"
 ACCEPTING = "tests/outbox/ledger/test_accepting.py"
 FOLLOW = """\
@@ -388,5 +392,76 @@ def _accepted(ready: Ready, receipt: ReceiptId) -> Reply:
             ),
         ),
         tests=(f"{RECEIVER}::{UNUSED}[sqlite]",),
+    ),
+    Guard(
+        name="source's version only as it was remembered",
+        edits=(
+            (
+                "inbox/ledger/receiving.py",
+                "        if versions.get(case.item.source) != case.item.version:\n",
+                "        if versions is None:\n",
+            ),
+        ),
+        tests=tuple(f"{BETWEEN}::{CHANGED}[sqlite-{how}]" for how in CHANGES),
+    ),
+    Guard(
+        name="committed receipts judged again",
+        edits=(
+            (
+                "inbox/ledger/receiving.py",
+                "    stored = _stored(tx, unknown)\n",
+                "    stored: set[str] = set()\n    del unknown\n",
+            ),
+        ),
+        tests=(
+            (
+                f"{BETWEEN}::test_what_is_committed_is_not_taken_back_by_a_change_before"
+                "_its_answer[sqlite-after-200]"
+            ),
+        ),
+    ),
+    Guard(
+        name="refused by what was remembered",
+        edits=(
+            (
+                "inbox/receiver.py",
+                "            if refused is not None and newer is ready:\n",
+                "            if refused is not None:\n",
+            ),
+        ),
+        tests=(
+            f"{RECEIVER}::test_a_change_on_another_node_holds_for_the_next_request[sqlite]",
+        ),
+    ),
+    Guard(
+        name="acknowledged before the commit",
+        edits=(
+            (
+                "inbox/pulling/puller.py",
+                "                done = await self._receiver.take(",
+                """\
+                await pulled.acknowledge()
+                done = await self._receiver.take(""",
+            ),
+        ),
+        tests=(
+            f"{PULLING}::test_what_is_acknowledged_is_in_the_database_by_then[sqlite]",
+        ),
+    ),
+    Guard(
+        name="one's slow expression rests for everybody",
+        edits=(
+            (
+                "outbox/cel/evaluating.py",
+                "        key = whose, text\n",
+                '        key = "", text\n',
+            ),
+        ),
+        tests=(
+            (
+                "tests/outbox/test_cel.py::test_one_application_s_slow_filter_does_not"
+                "_rest_another_s[sqlite]"
+            ),
+        ),
     ),
 )

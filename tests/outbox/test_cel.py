@@ -22,7 +22,15 @@ from tenure.outbox.model import (
 from tenure.outbox.outbox import Outbox
 from tenure.store.backend import Backend
 from tests.outbox.sending import LOCAL, sending
-from tests.outbox.world import accept, make_app, make_endpoint, rows
+from tests.outbox.world import (
+    ONE,
+    OTHER,
+    accept,
+    make_app,
+    make_endpoint,
+    message,
+    rows,
+)
 from tests.server.running import Sink, sink
 
 __all__ = ["sink"]
@@ -85,6 +93,21 @@ async def test_a_filter_past_its_bound_blocks_its_lane_and_loses_nothing(
     )
     explained = await outbox.explain(app.tenant, accepted.message.id)
     assert explained.deliveries[0].code != "blocked"
+
+
+async def test_one_application_s_slow_filter_does_not_rest_another_s(
+    outbox: Outbox, backend: Backend
+) -> None:
+    for tenant in (ONE, OTHER):
+        app = await make_app(outbox, "shop", tenant=tenant)
+        await filtered(outbox, app, SLOW)
+        body = ITEMS if tenant == ONE else SMALL
+        await outbox.accept(tenant, "shop", message(body=body))
+    made = await rows(backend, "SELECT tenant, state FROM lane")
+    assert {row["tenant"]: row["state"] for row in made} == {
+        ONE: "blocked",
+        OTHER: "open",
+    }
 
 
 async def test_an_expression_that_cannot_be_is_refused_with_its_place(

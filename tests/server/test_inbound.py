@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tenure.errors import DatabaseUnavailable
-from tenure.inbox.ledger.sources import opened_sources
+from tenure.inbox.ledger.sources import opened_source
 from tests.server.running import BOTH, Service, Sink
 
 SECRET = "a-secret-of-the-tests"
@@ -98,11 +98,17 @@ async def test_a_source_is_changed_and_never_tells_its_secret(
     # What a read shows can be written back: the password stays.
     again = await client.patch(path, json={"pull": pulled.json()["pull"]})
     assert again.status_code == 200
-    (opened,) = await service.engine.backend.read(
-        lambda tx: opened_sources(tx, [made["id"]], ring=service.engine.inbox._ring)
+    opened = await service.engine.backend.read(
+        lambda tx: opened_source(tx, made["id"], ring=service.engine.inbox._ring)
     )
+    assert opened is not None
     assert opened.pull is not None
     assert opened.pull.url == "nats://u:hidden@h:4222"
+    # The mask is no password of another broker's.
+    elsewhere = pulled.json()["pull"] | {"url": "nats://u:***@other:4222"}
+    masked = await client.patch(path, json={"pull": elsewhere})
+    assert masked.status_code == 422
+    assert "masked" in masked.text
     assert (await client.delete("/api/v1/source/a%00b")).status_code == 404
     async with service.connect(await service.make_key("write")) as writer:
         refused = await writer.patch(path, json={"pull": pulled.json()["pull"]})

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
 import msgspec
 
-__all__ = ["Arrival"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from ipaddress import IPv4Network, IPv6Network
+
+__all__ = ["Arrival", "is_within"]
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,3 +40,16 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
             if key == wanted:
                 return value.decode("latin-1") or None
         return None
+
+
+def is_within(
+    address: str | None, networks: Iterable[IPv4Network | IPv6Network]
+) -> bool:
+    """Tell whether an address lies in one of the networks; no address lies nowhere."""
+    try:
+        found = ip_address(address or "")
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    found = found if mapped is None else mapped
+    return any(found in network for network in networks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tenure.errors import NotFound
 from tenure.inbox.arrivals import Arrival
 from tenure.inbox.known import Known
 from tenure.inbox.ledger import listening, reading, sources
@@ -177,7 +178,7 @@ class Inbox:
 
     async def delete_source(self, tenant: TenantId, ref: str) -> None:
         """Delete a source; what it accepted is delivered all the same."""
-        await self._door.write(sources.delete_source, tenant, ref)
+        await self._door.write(sources.delete_source, tenant, ref, ring=self._ring)
 
     async def trigger(self, tenant: TenantId, ref: str, event: str) -> Reply:
         """Let a signed sample of an event arrive at a source, as its provider signs.
@@ -185,9 +186,11 @@ class Inbox:
         Raises NotFound, and BadRequest where the source's secrets only verify.
         """
         source = await self.get_source(tenant, ref)
-        (opened,) = await self._door.read(
-            sources.opened_sources, [source.id], ring=self._ring
+        opened = await self._door.read(
+            sources.opened_source, source.id, ring=self._ring
         )
+        if opened is None:
+            raise NotFound(f"source {ref[:100]!r} was not found")
         url = opened.settings.public_url or f"http://localhost/in/{opened.path}"
         made = sample(
             opened.verification.preset,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
 from tenure.errors import ValidationFailed
+from tenure.inbox.arrivals import is_within
 from tenure.inbox.ledger.sources import find_by_path
 from tenure.inbox.locating import Locator, parse_locator
 from tenure.inbox.verification import Check, compile_check
@@ -54,15 +55,7 @@ class Ready:
 
     def admits(self, address: str | None) -> bool:
         """Tell whether a client of this address may send here."""
-        if not self.networks:
-            return True
-        try:
-            found = ip_address(address or "")
-        except ValueError:
-            return False
-        mapped = getattr(found, "ipv4_mapped", None)
-        found = found if mapped is None else mapped
-        return any(found in network for network in self.networks)
+        return not self.networks or is_within(address, self.networks)
 
 
 class Known:

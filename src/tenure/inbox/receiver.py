@@ -38,6 +38,7 @@ from tenure.outbox.ledger.accepting import Undecided
 from tenure.outbox.model import NewMessage
 from tenure.outbox.relayed import Relay, dump
 from tenure.store.batching import Batcher
+from tenure.store.contract import CommitUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -100,6 +101,8 @@ class Receiver:
         self._clock: Final = clock
         self._own_time: Final = not isinstance(clock, SystemClock)
         self._body_bytes_max: Final = body_bytes_max
+        # Receipts being stored; True: a commit of it went unanswered.
+        self._storing: Final[dict[ReceiptId, bool]] = {}
         self._batcher: Final[Batcher[receiving.Item, receiving.Answer]] = Batcher(
             self._commit,
             key=lambda item: f"{item.source} {item.receipt}",
@@ -350,6 +353,13 @@ class Receiver:
 
     async def _store(self, item: receiving.Item) -> receiving.Answer:
         """Commit one request, after the filters were asked that may take long."""
+        self._storing[item.receipt] = False
+        try:
+            return await self._put(item)
+        finally:
+            del self._storing[item.receipt]
+
+    async def _put(self, item: receiving.Item) -> receiving.Answer:
         for _ in range(EXPRESSION_ROUNDS_MAX * (1 + len(item.parts))):
             try:
                 return await self._batcher.put_nowait(item)
@@ -357,7 +367,7 @@ class Receiver:
                 return receiving.Orphaned()
             except Undecided as undecided:
                 parts = [
-                    await self._decided(part, undecided)
+                    await self._decided(item, part, undecided)
                     if part.id == undecided.of
                     else part
                     for part in item.parts
@@ -368,17 +378,30 @@ class Receiver:
         )
 
     async def _decided(
-        self, part: receiving.Part, undecided: Undecided
+        self, item: receiving.Item, part: receiving.Part, undecided: Undecided
     ) -> receiving.Part:
-        found = await self._acceptor.ask(part.id, part.message, undecided.expressions)
+        found = await self._acceptor.ask(
+            part.id,
+            part.message,
+            undecided.expressions,
+            whose=f"{item.tenant} {item.app}",
+        )
         return msgspec.structs.replace(part, verdicts={**part.verdicts, **found})
 
     async def _commit(self, items: list[receiving.Item]) -> list[receiving.Answer]:
+        ids = [item.receipt for item in items]
+        unknown = [id_ for id_ in ids if self._storing.get(id_)]
+
         def run(tx: Tx, accept: Accept) -> list[receiving.Answer]:
-            return receiving.receive_batch(tx, items, accept)
+            return receiving.receive_batch(tx, items, accept, unknown=unknown)
 
         most = sum(len(item.parts) for item in items)
-        return await self._acceptor.within(run, most, retry=len(items) == 1)
+        try:
+            return await self._acceptor.within(run, most, retry=len(items) == 1)
+        except CommitUnknown:
+            # The batcher runs them again.
+            self._storing.update({id_: True for id_ in ids if id_ in self._storing})
+            raise
 
 
 def _accepted(ready: Ready, receipt: ReceiptId) -> Reply:

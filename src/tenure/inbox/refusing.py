@@ -150,8 +150,10 @@ class Refuser:
         requests = [each for group in kept.values() for each in group]
         try:
             await self._backend.write(lambda tx: write_refused(tx, counts, requests))
-        except TenureError:
+        except Exception as error:  # noqa: BLE001 - the next ones are written
             self._counts.update(counts)  # people see the count; the requests are gone
+            if not isinstance(error, TenureError):
+                self._events.tell(Event.REFUSED_NOT_KEPT, error=error)
             return
         for (source, reason), count in sorted(counts.items()):
             self._events.tell(

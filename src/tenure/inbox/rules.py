@@ -151,6 +151,8 @@ def _check_pull(given: Pull, faults: Faults) -> None:
     scheme, _, rest = given.url.partition("://")
     if scheme not in schemes or not rest:
         faults.add(*at, "url", msg=f"a URL with {' or '.join(schemes)}://")
+    if rest.partition("@")[0].endswith(":***"):
+        faults.add(*at, "url", msg="its password is masked: write the real one")
     if _PULL_NAME.fullmatch(given.name) is None:
         faults.add(*at, "name", msg="1 to 200 letters, digits and ._:/>*-")
     if _GROUP.fullmatch(given.group) is None:

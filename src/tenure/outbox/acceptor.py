@@ -144,7 +144,9 @@ class Acceptor:
         for _ in range(EXPRESSION_ROUNDS_MAX):
             if not isinstance(answer, Undecided):
                 break
-            found = await self.ask(item.id, message, answer.expressions)
+            found = await self.ask(
+                item.id, message, answer.expressions, whose=f"{tenant} {app_ref}"
+            )
             item = msgspec.structs.replace(item, verdicts={**item.verdicts, **found})
             answer = await self._batcher.put_nowait(item)
         if isinstance(answer, TenureError):
@@ -152,12 +154,22 @@ class Acceptor:
         return answer
 
     async def ask(
-        self, id_: MessageId, message: NewMessage, expressions: Sequence[str]
+        self,
+        id_: MessageId,
+        message: NewMessage,
+        expressions: Sequence[str],
+        *,
+        whose: str,
     ) -> dict[str, Verdict]:
-        """Return what filters say that may take long, by their text."""
+        """Return what filters say that may take long, by their text.
+
+        `whose`: tenant and application, as `Evaluator.evaluate` takes it.
+        """
         facts, size = facts_of_new(id_, message), len(message.body)
         return {
-            text: verdict_of(await self.evaluator.evaluate(text, facts, size))
+            text: verdict_of(
+                await self.evaluator.evaluate(text, facts, size, whose=whose)
+            )
             for text in expressions
         }
 

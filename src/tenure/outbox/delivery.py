@@ -351,7 +351,12 @@ class Delivery:
             relay=job.relay,
         )
         try:
-            outcome = await self._evaluator.evaluate(text, facts, len(job.body))
+            outcome = await self._evaluator.evaluate(
+                text,
+                facts,
+                len(job.body),
+                whose=f"{claimed.work.lane} {claimed.lane_version}",
+            )
         except Unavailable as error:
             return Ran(
                 result=commands.Failed(

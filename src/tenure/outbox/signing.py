@@ -272,7 +272,7 @@ def _body_finding(
     secret: Secret | Ed25519PublicKey, found: tuple[str, str, str], body: bytes
 ) -> Finding:
     message_id, timestamp, signatures = found
-    for how, other in _encodings(body):
+    for how, other in rewritings(body):
         if holds(secret, signed_content(message_id, timestamp, other), signatures):
             return Finding(
                 code=FindingCode.REENCODED_BODY,
@@ -286,10 +286,14 @@ def _body_finding(
     )
 
 
-def _encodings(body: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the body as senders and frameworks commonly rewrite it."""
+def rewritings(body: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the body as senders and frameworks commonly rewrite it: (how, bytes)."""
     yield "without the white space around it", body.strip()
     yield "with a line break at its end", body + b"\n"
+    yield "without the line break at its end", body.removesuffix(b"\n")
+    feeds = body.replace(b"\r\n", b"\n")
+    yield "with CR LF as line breaks", feeds.replace(b"\n", b"\r\n")
+    yield "with LF as line breaks", feeds
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from tenure.errors import QueueFull
-from tenure.inbox.arrivals import Arrival
+from tenure.inbox.arrivals import Arrival, is_within
 from tenure.limits import RECEIPT_RETRY_AFTER_SECONDS, RECEIVING_BYTES_MAX
 from tenure.server.bounds import BodyReader
 from tenure.server.problems import Answer
@@ -85,7 +85,7 @@ class ReceiptRoute:
         client: tuple[str, int] | None = scope.get("client")
         peer = None if client is None else client[0]
         address = caller_of(peer, headers, trusted)
-        behind = peer is not None and _within(peer, trusted)
+        behind = is_within(peer, trusted)
         scheme, host = _seen(scope, headers, behind=behind)
         target = scope.get("raw_path") or scope["path"].encode()
         query: bytes = scope["query_string"]
@@ -109,7 +109,7 @@ def caller_of(
     `X-Forwarded-For` is believed from the right as far as each hop is a trusted proxy;
     anybody else may have written the rest.
     """
-    if peer is None or not _within(peer, trusted):
+    if peer is None or not is_within(peer, trusted):
         return peer
     said = ",".join(
         value.decode("latin-1") for name, value in headers if name == b"x-forwarded-for"
@@ -122,21 +122,9 @@ def caller_of(
             address = str(ip_address(hop.strip("[]")))
         except ValueError:
             break
-        if not _within(address, trusted):
+        if not is_within(address, trusted):
             break
     return address
-
-
-def _within(text: str, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
-    if not networks:
-        return False
-    try:
-        found = ip_address(text)
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    found = found if mapped is None else mapped
-    return any(found in network for network in networks)
 
 
 def _seen(

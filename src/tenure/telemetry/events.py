@@ -152,6 +152,12 @@ class Event(Enum):
         logging.WARNING,
         "A source's broker cannot be reached or refuses; it is tried again.",
     )
+    REFUSED_NOT_KEPT = _Spec(
+        "refused requests not kept",
+        logging.ERROR,
+        "Some refused requests could not be written as they are: a defect. They are"
+        " counted with the next ones.",
+    )
     RECEIPTS_REFUSED = _Spec(
         "receipts refused",
         logging.INFO,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -21,7 +21,7 @@ from tenure.ids import token
 from tenure.inbox.arrivals import Arrival
 from tenure.inbox.ledger import receiving
 from tenure.inbox.model import Pull, PullKind, Source, SourceIn, Verification
-from tenure.inbox.pulling import jetstream, streams
+from tenure.inbox.pulling import jetstream, puller, streams
 from tenure.inbox.pulling.contract import BrokerFailed, Pulled
 from tenure.inbox.pulling.puller import Puller, connect
 from tenure.telemetry.events import Events
@@ -248,6 +248,53 @@ async def test_what_cannot_be_stored_now_is_not_acknowledged(
             )
 
         await until(acknowledged)
+
+
+@dataclass(slots=True)
+class OneMessage:
+    """A broker's session, without a broker: what is in the database at each step."""
+
+    rig: Rig
+    left: int = 1
+    stored: list[int] = field(default_factory=list[int])
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def fetch(self) -> list[Pulled]:
+        if self.left == 0:
+            await asyncio.Event().wait()
+        self.left -= 1
+        return [Pulled(key="m", headers=(), body=b"{}", acknowledge=self.acknowledge)]
+
+    async def acknowledge(self) -> None:
+        self.stored.append(await count(self.rig.backend, "receipt"))
+        self.told.set()
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_what_is_acknowledged_is_in_the_database_by_then(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+):
+    session = OneMessage(rig)
+
+    async def connected(_: Pull) -> OneMessage:
+        return session
+
+    monkeypatch.setattr(puller, "connect", connected)
+    await make_source(rig, Pull(kind=PullKind.NATS, url="nats://h:4222", name="s"))
+    async with pulling(rig):
+        await asyncio.wait_for(session.told.wait(), 20)
+    assert session.stored == [1]
+
+
+async def test_a_source_that_is_deleted_after_the_look_is_not_pulled_from(rig: Rig):
+    pull = Pull(kind=PullKind.NATS, url="nats://h:4222", name="s")
+    source = await make_source(rig, pull)
+    async with pulling(rig) as made:
+        made._wanted = {source.id: source.version}
+        await rig.inbox.delete_source(ONE, source.id)
+        await asyncio.wait_for(made._pull(source.id, source.version), 20)
 
 
 async def test_a_broker_that_does_not_answer_says_which(rig: Rig):

@@ -9,12 +9,13 @@ new; (5) inserts the receipts. A refused, repeated or limited request leaves not
 behind, least of all a key: the sender's next try is judged like a first one.
 
 The same batch run again (its COMMIT went unanswered) finds its keys and messages by
-their ids and answers as the first time.
+their ids. What it stored is not judged again: neither a source that changed since nor a
+rate that it used up itself takes back what is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -133,24 +134,40 @@ Answer: TypeAlias = "Stored | Repeated | Stale | Limited | Replayed | Orphaned"
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Case:
     item: Item
+    stored: bool = False
     answer: Answer | None = None
     fresh: list[Part] = field(default_factory=list[Part])
 
 
-def receive_batch(tx: Tx, items: Sequence[Item], accept: Accept) -> list[Answer]:
+def receive_batch(
+    tx: Tx,
+    items: Sequence[Item],
+    accept: Accept,
+    *,
+    unknown: Collection[ReceiptId] = (),
+) -> list[Answer]:
     """Store requests in this transaction; one answer for each, refusals as values.
 
-    `accept` accepts their messages in the same transaction. Raises what
-    the database raises, and what a message is refused for: then nothing of the batch
-    may be committed.
+    `accept` accepts their messages in the same transaction. `unknown`: those of an
+    earlier try whose COMMIT went unanswered. Raises what the database raises, and what
+    a message is refused for: then nothing of the batch may be committed.
     """
-    cases = [_Case(item=item) for item in items]
+    stored = _stored(tx, unknown)
+    cases = [_Case(item=item, stored=item.receipt in stored) for item in items]
     _check_sources(tx, cases)
     _charge_rates(tx, cases)
     _take_keys(tx, cases)
     _make_messages(cases, accept)
     _insert(tx, [case for case in cases if case.answer is None])
     return [case.answer or Stored(case.item.receipt) for case in cases]
+
+
+def _stored(tx: Tx, ids: Collection[ReceiptId]) -> set[str]:
+    if not ids:
+        return set()
+    asked, params = tx.rows("b", {"id": "text"}, [(id_,) for id_ in sorted(ids)])
+    found = tx.all(f"SELECT r.id FROM {asked} JOIN receipt r ON r.id = b.id", params)
+    return {row.id for row in found}
 
 
 def _open(cases: Sequence[_Case]) -> list[_Case]:
@@ -167,13 +184,17 @@ def _check_sources(tx: Tx, cases: Sequence[_Case]) -> None:
     )
     versions = {row.id: row.version for row in found}
     for case in cases:
+        if case.stored:
+            continue
         if versions.get(case.item.source) != case.item.version:
             case.answer = Stale()
 
 
 def _charge_rates(tx: Tx, cases: Sequence[_Case]) -> None:
     """Hold sources to their rates by one instant each (GCRA), under the rows' locks."""
-    limited = [case for case in _open(cases) if case.item.rate is not None]
+    limited = [
+        case for case in _open(cases) if case.item.rate is not None and not case.stored
+    ]
     if not limited:
         return
     ids = sorted({case.item.source for case in limited})

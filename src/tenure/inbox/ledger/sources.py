@@ -52,7 +52,7 @@ __all__ = [
     "find_by_path",
     "find_source",
     "list_sources",
-    "opened_sources",
+    "opened_source",
     "patch_source",
     "pulling_sources",
     "put_source",
@@ -115,10 +115,10 @@ def find_by_path(tx: Tx, path: str, *, ring: KeyRing) -> Opened | None:
     return opened
 
 
-def opened_sources(tx: Tx, ids: Sequence[str], *, ring: KeyRing) -> list[Opened]:
-    """Return sources by their ids, deleted ones left out."""
-    found = tx.all(sa.select(_T).where(_T.c.id.in_(ids), _T.c.deleted_at.is_(None)))
-    return [_opened(row, ring) for row in found]
+def opened_source(tx: Tx, id_: SourceId, *, ring: KeyRing) -> Opened | None:
+    """Return the source of this id, None when it is deleted."""
+    row = tx.first(sa.select(_T).where(_T.c.id == id_, _T.c.deleted_at.is_(None)))
+    return None if row is None else _opened(row, ring)
 
 
 def pulling_sources(tx: Tx) -> list[tuple[SourceId, int]]:
@@ -247,8 +247,8 @@ def remove_secret(
     return _write_secrets(tx, stored, live, ring)
 
 
-def delete_source(tx: Tx, tenant: TenantId, ref: str) -> None:
-    """Delete a source: nothing arrives there any more.
+def delete_source(tx: Tx, tenant: TenantId, ref: str, *, ring: KeyRing) -> None:
+    """Delete a source: nothing arrives there any more, and its secrets are gone.
 
     What it accepted belongs to its application and is delivered. Raises NotFound.
     """
@@ -256,9 +256,14 @@ def delete_source(tx: Tx, tenant: TenantId, ref: str) -> None:
         raise _unknown(ref)
     changed = tx.run(
         "UPDATE source SET deleted_at = :now, updated_at = :now,"
-        " version = version + 1, path = id"
+        " version = version + 1, path = id, secrets = :none, pull = NULL"
         " WHERE tenant = :tenant AND deleted_at IS NULL AND (id = :ref OR uid = :ref)",
-        {"now": tx.now, "tenant": tenant, "ref": ref},
+        {
+            "now": tx.now,
+            "tenant": tenant,
+            "ref": ref,
+            "none": _seal_secrets((), ring),
+        },
     )
     if not changed:
         raise _unknown(ref)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from tenure.errors import Draining, Unavailable
 from tenure.ids import jitter
 from tenure.inbox.arrivals import Arrival
-from tenure.inbox.ledger.sources import opened_sources, pulling_sources
+from tenure.inbox.ledger.sources import opened_source, pulling_sources
 from tenure.inbox.model import PullKind
 from tenure.inbox.pulling.contract import BrokerFailed, Pulled, Session
 from tenure.limits import (
@@ -133,10 +133,10 @@ class Puller:
         rest = PULL_REST_SECONDS
         while self._wanted.get(source) == version:
             try:
-                (opened,) = await self._backend.read(
-                    lambda tx: opened_sources(tx, [source], ring=self._ring)
+                opened = await self._backend.read(
+                    lambda tx: opened_source(tx, source, ring=self._ring)
                 )
-                if opened.pull is None:
+                if opened is None or opened.pull is None:
                     return
                 session = await connect(opened.pull)
             except Unavailable:

@@ -7,12 +7,12 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 import msgspec
 
 from tenure.inbox.locating import locate, parse_locator
 from tenure.inbox.verification import cloudevents
+from tenure.inbox.verification.forms import parse_form
 from tenure.inbox.verification.model import (
     Handshake,
     Outcome,
@@ -162,24 +162,12 @@ class Check:
 def _find(place: str, arrival: Arrival) -> str | None:
     kind, _, name = place.partition(":")
     if kind == "form":
-        form = parse_form(arrival.body)
-        return form.get(name)
+        return dict(parse_form(arrival.body)).get(name)
     return locate(parse_locator(place), arrival)
 
 
-def parse_form(raw: bytes) -> dict[str, str]:
-    """Return the fields of a form; none of what is no form."""
-    try:
-        pairs = parse_qsl(
-            raw.decode("latin-1"), keep_blank_values=True, max_num_fields=10_000
-        )
-    except ValueError:
-        return {}
-    return dict(pairs)
-
-
 def _query(arrival: Arrival) -> dict[str, str]:
-    return parse_form(arrival.query)
+    return dict(parse_form(arrival.query))
 
 
 def _object(body: bytes) -> dict[str, Any]:

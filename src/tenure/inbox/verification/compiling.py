@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from tenure.clock import US
 from tenure.errors import ValidationFailed, ValidationItem
 from tenure.inbox.verification import proofs
 from tenure.inbox.verification.checks import Check
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["compile_check"]
 
 T = TypeVar("T")
-US: Final = 1_000_000
 _COMMON: Final = frozenset({"tolerance_seconds", "format", "strict_replay"})
 _ALGORITHMS: Final = ("sha1", "sha256", "sha384", "sha512")
 _ENCODINGS: Final = ("hex", "base64", "base64url")
@@ -248,10 +248,15 @@ class _Compiler:
             return None
         header = preset.with_["header"]
         if preset.scheme is Scheme.ECDSA:
-            keys = self._each(_ecdsa)
-            return proofs.Ecdsa(keys=keys, header=header, timestamp=moment)
-        read = self._each(_ed25519)
-        return proofs.Ed25519(keys=read, header=header, timestamp=moment)
+            return proofs.PublicKey(
+                keys=self._each(_ecdsa),
+                header=header,
+                encoding="base64",
+                timestamp=moment,
+            )
+        return proofs.PublicKey(
+            keys=self._each(_ed25519), header=header, encoding="hex", timestamp=moment
+        )
 
     def _generic(self, preset: Preset, tolerance_us: int) -> Proof:
         form = self._choice("secret_encoding", ("text", "hex", "base64"), "text")

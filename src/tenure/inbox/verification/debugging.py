@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ from tenure.errors import ValidationFailed
 from tenure.inbox.verification.compiling import compile_check
 from tenure.inbox.verification.model import Handshake, Refusal, RefusalReason, Verified
 from tenure.inbox.verification.presets import PRESETS
+from tenure.outbox.signing import rewritings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,7 +150,7 @@ class _Debugger:
                 return
 
     def _other_bodies(self) -> Iterator[Finding]:
-        for how, body in _bodies(self._arrival.body):
+        for how, body in rewritings(self._arrival.body):
             other = msgspec.structs.replace(self._arrival, body=body)
             if body != self._arrival.body and self._holds(arrival=other):
                 yield Finding(
@@ -224,42 +224,6 @@ def _secrets(text: str) -> Iterator[tuple[str, str]]:
         except (ValueError, binascii.Error):
             continue
     yield "with the secret and a line break behind it", text + "\n"
-
-
-def _bodies(body: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the body as senders and frameworks commonly rewrite it."""
-    yield "without the white space around it", body.strip()
-    yield "with a line break at its end", body + b"\n"
-    yield "without the line break at its end", body.removesuffix(b"\n")
-    yield (
-        "with CR LF as line breaks",
-        body.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"),
-    )
-    yield "with LF as line breaks", body.replace(b"\r\n", b"\n")
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return
-    for sort in (False, True):
-        for ascii_only in (False, True):
-            for style, separators in (
-                ("compact", (",", ":")),
-                ("spaced", (", ", ": ")),
-            ):
-                text = json.dumps(
-                    value,
-                    separators=separators,
-                    ensure_ascii=ascii_only,
-                    sort_keys=sort,
-                )
-                order = " with sorted keys" if sort else ""
-                escaped = " with escapes" if ascii_only else ""
-                yield (
-                    f"as {style} JSON{order}{escaped}",
-                    text.encode(errors="surrogatepass"),
-                )
-        text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=sort)
-        yield "as indented JSON", text.encode(errors="surrogatepass")
 
 
 def _urls(base: str) -> Iterator[str]:

@@ -12,22 +12,23 @@ import binascii
 import hashlib
 import hmac
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tenure.clock import from_rfc3339
+from tenure.clock import US, from_rfc3339
+from tenure.inbox.arrivals import is_within
+from tenure.inbox.verification.forms import parse_form
 from tenure.inbox.verification.model import Refusal, RefusalReason
 from tenure.limits import PROOF_BYTES, PROOFS_MAX
 from tenure.outbox import signing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from ipaddress import IPv4Network, IPv6Network
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -37,21 +38,18 @@ if TYPE_CHECKING:
 __all__ = [
     "Basic",
     "Bytes",
-    "Ecdsa",
-    "Ed25519",
     "Hmac",
     "Mailgun",
     "Networks",
     "Nothing",
     "Proof",
     "Proved",
+    "PublicKey",
     "Standard",
     "Timestamp",
     "Token",
     "Twilio",
 ]
-
-US: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,7 +407,7 @@ class Twilio:
         return unfit("x-twilio-signature")
 
     def _content(self, arrival: Arrival) -> bytes | Refusal:
-        asked = dict(_form(arrival.query))
+        asked = dict(parse_form(arrival.query))
         hashed = asked.get("bodySHA256")
         if hashed is not None:
             actual = hashlib.sha256(arrival.body).hexdigest().encode()
@@ -421,20 +419,11 @@ class Twilio:
         if not form.lower().startswith("application/x-www-form-urlencoded"):
             return b""
         values: dict[str, set[str]] = {}
-        for name, text in _form(arrival.body):
+        for name, text in parse_form(arrival.body):
             values.setdefault(name, set()).add(text)
         return "".join(
             name + text for name in sorted(values) for text in sorted(values[name])
         ).encode(errors="surrogatepass")
-
-
-def _form(raw: bytes) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(
-            raw.decode("latin-1"), keep_blank_values=True, max_num_fields=10_000
-        )
-    except ValueError:
-        return []
 
 
 def _with_and_without_port(url: str) -> tuple[str, ...]:
@@ -480,7 +469,7 @@ class Mailgun:
     def _fields(self, arrival: Arrival) -> dict[str, str]:
         kind = (arrival.first("content-type") or "").lower()
         if kind.startswith("application/x-www-form-urlencoded"):
-            return dict(_form(arrival.body))
+            return dict(parse_form(arrival.body))
         try:
             return msgspec.json.decode(arrival.body, type=_MailgunBody).signature
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -492,11 +481,12 @@ class _MailgunBody(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ecdsa:
-    """SendGrid: ECDSA P-256 with SHA-256 over timestamp and body."""
+class PublicKey:
+    """SendGrid (ECDSA P-256, SHA-256) and Discord (Ed25519), over timestamp and body."""
 
-    keys: tuple[ec.EllipticCurvePublicKey, ...]
+    keys: tuple[ec.EllipticCurvePublicKey | Ed25519PublicKey, ...]
     header: str
+    encoding: str
     timestamp: Timestamp
 
     def check(self, arrival: Arrival, now_us: int) -> Proved | Refusal:
@@ -509,49 +499,27 @@ class Ecdsa:
         fault = self.timestamp.fault(moment, now_us)
         if fault is not None:
             return fault
-        given = decoded(value, "base64")
+        given = decoded(value, self.encoding)
         if given is None:
-            return malformed(f"{self.header} is not base64")
+            return malformed(f"{self.header} is not {self.encoding}")
         content = moment.encode() + arrival.body
-        for key in self.keys:
-            try:
-                key.verify(given, content, ec.ECDSA(hashes.SHA256()))
-            except InvalidSignature:
-                continue
-            # The signature itself can be altered and still hold: not a nonce.
+        if any(_fits(key, given, content) for key in self.keys):
+            # An ECDSA signature can be altered and still hold: not a nonce.
             return Proved(nonce=hashlib.sha256(content).digest(), signature=given)
         return unfit(self.header)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ed25519:
-    """Discord: Ed25519 over timestamp and body."""
-
-    keys: tuple[Ed25519PublicKey, ...]
-    header: str
-    timestamp: Timestamp
-
-    def check(self, arrival: Arrival, now_us: int) -> Proved | Refusal:
-        """Return what was proved, or why not."""
-        value, moment = one(arrival, self.header), one(arrival, self.timestamp.name)
-        if isinstance(value, Refusal):
-            return value
-        if isinstance(moment, Refusal):
-            return moment
-        fault = self.timestamp.fault(moment, now_us)
-        if fault is not None:
-            return fault
-        given = decoded(value, "hex")
-        if given is None:
-            return malformed(f"{self.header} is not hex")
-        content = moment.encode() + arrival.body
-        for key in self.keys:
-            try:
-                key.verify(given, content)
-            except InvalidSignature:
-                continue
-            return Proved(nonce=hashlib.sha256(content).digest(), signature=given)
-        return unfit(self.header)
+def _fits(
+    key: ec.EllipticCurvePublicKey | Ed25519PublicKey, given: bytes, content: bytes
+) -> bool:
+    try:
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(given, content, ec.ECDSA(hashes.SHA256()))
+        else:
+            key.verify(given, content)
+    except InvalidSignature:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -563,15 +531,8 @@ class Networks:
     def check(self, arrival: Arrival, now_us: int) -> Proved | Refusal:
         """Return what was proved, or why not."""
         del now_us
-        try:
-            found = ip_address(arrival.address or "")
-        except ValueError:
-            found = None
-        if found is not None:
-            mapped = getattr(found, "ipv4_mapped", None)
-            found = found if mapped is None else mapped
-            if any(found in network for network in self.networks):
-                return Proved()
+        if is_within(arrival.address, self.networks):
+            return Proved()
         return Refusal(
             reason=RefusalReason.ADDRESS,
             detail=f"{arrival.address} is in none of the networks",

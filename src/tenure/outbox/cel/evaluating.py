@@ -65,19 +65,22 @@ class Evaluator:
         self._seconds: Final = seconds
         self._lock: Final = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
-        self._resting: Final[dict[str, float]] = {}
+        self._resting: Final[dict[tuple[str, str], float]] = {}
 
     async def evaluate(
-        self, text: str, facts: Mapping[str, Any], body_bytes: int
+        self, text: str, facts: Mapping[str, Any], body_bytes: int, *, whose: str
     ) -> Outcome:
         """Return what an expression comes to; never raises for the expression.
 
-        Raises QueueFull when no process can be started.
+        One that ran past its bound rests for a while: only that of `whose` it is, since
+        the same text over another's messages may be quick. Raises QueueFull when no
+        process can be started.
         """
         if is_short(text, body_bytes):
             return evaluate(text, facts)
         loop = asyncio.get_running_loop()
-        if loop.time() < self._resting.get(text, 0.0):
+        key = whose, text
+        if loop.time() < self._resting.get(key, 0.0):
             return _exceeded(self._seconds)
         async with self._lock:
             outcome = await self._evaluate(text, facts)
@@ -85,7 +88,7 @@ class Evaluator:
             # Asked again for each message, it would take the others' turns.
             if len(self._resting) >= EXPRESSIONS_KEPT:
                 self._resting.clear()
-            self._resting[text] = loop.time() + EXPRESSION_REST_SECONDS
+            self._resting[key] = loop.time() + EXPRESSION_REST_SECONDS
         return outcome
 
     async def _evaluate(self, text: str, facts: Mapping[str, Any]) -> Outcome:
