@@ -275,8 +275,11 @@ async def test_case_18_a_node_that_was_paused_starts_nothing_under_an_old_claim(
     if not fault:
         await rig.until_state(work, "succeeded")
         return
-    row = await rig.until_row(work, lambda row: row.releases == 1)
-    assert (row.state, row.losses, row.failures) == ("ready", 0, 0)
+    # A claim that was under way as the node paused is given back like the first.
+    row = await rig.until_row(
+        work, lambda row: row.releases > 0 and row.state == "ready"
+    )
+    assert (row.losses, row.failures) == (0, 0)
     assert member.kind.begun == []
 
 

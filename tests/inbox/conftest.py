@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 import pytest_asyncio
@@ -43,9 +44,9 @@ def make_inbox(backend: Backend, outbox: Outbox, ring: KeyRing) -> Inbox:
     )
 
 
-@pytest_asyncio.fixture
-async def rig(backend: Backend) -> AsyncIterator[Rig]:
-    """An inbox on each database, with no node: nothing is sent."""
+@contextlib.asynccontextmanager
+async def opened(backend: Backend) -> AsyncGenerator[Rig]:
+    """Open an inbox over a database."""
     ring = KeyRing([new_key()])
     outbox = Outbox(backend, OutboxSettings(), ring, SystemClock())
     outbox.start()
@@ -54,3 +55,10 @@ async def rig(backend: Backend) -> AsyncIterator[Rig]:
     yield Rig(backend=backend, ring=ring, outbox=outbox, inbox=inbox)
     await inbox.aclose()
     await outbox.aclose()
+
+
+@pytest_asyncio.fixture
+async def rig(backend: Backend) -> AsyncIterator[Rig]:
+    """An inbox on each database, with no node: nothing is sent."""
+    async with opened(backend) as rig:
+        yield rig

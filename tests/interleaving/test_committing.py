@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tenure.errors import NotFound
 from tenure.inbox import refusing
@@ -23,11 +24,19 @@ from tenure.inbox.model import (
     Verification,
 )
 from tenure.limits import REFUSED_FLUSH_SECONDS
-from tests.inbox.conftest import Rig
+from tenure.store.backend import Backend
+from tests.inbox.conftest import Rig, opened
 from tests.inbox.world import ONE, SECRET, hook, make_source, send
 from tests.outbox.test_acceptor import Interrupted
 from tests.outbox.world import count, rows
 from tests.work.rig import until_read
+
+
+@pytest_asyncio.fixture
+async def rig(backend: Backend) -> AsyncIterator[Rig]:
+    """An inbox on each database, with no node: nothing is sent."""
+    async with opened(backend) as rig:
+        yield rig
 
 
 @contextlib.contextmanager
