@@ -286,6 +286,7 @@ async def test_a_row_released_between_scan_and_claim_is_acquired_by_one(world: W
 async def test_a_hand_over_of_a_node_that_was_closed_meanwhile_sends_nothing_itself(
     world: World,
 ):
+    started = world.pauses.hold(Point.LOADED)  # nor may the poll have sent it before
     task = await received(world)
     first = world.engine.node
     assert first is not None
@@ -295,6 +296,7 @@ async def test_a_hand_over_of_a_node_that_was_closed_meanwhile_sends_nothing_its
     await the_lost_sweep(world)
     await until(lambda: world.engine.node != first, "a new incarnation")
     world.gate.opened.set()
+    started.opened.set()
     assert (await task).status == 200
     row = await over(world.engine.backend)
     # What was born and never begun is lost, without a request.
