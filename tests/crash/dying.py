@@ -56,10 +56,10 @@ def arm() -> None:
         count()
         return many(self, *args)
 
-    def received(*args: Any) -> Any:
+    def received(*args: Any, **named: Any) -> Any:
         SEEN["armed"], SEEN["statements"] = True, 0
         try:
-            return receive(*args)
+            return receive(*args, **named)
         finally:
             SEEN["armed"] = False
             reached("commit")

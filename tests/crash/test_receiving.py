@@ -8,6 +8,7 @@ answer, is a request that is stored: the sender's retry finds it, and it is sent
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -74,6 +75,7 @@ async def mother(database: str, folder: Path) -> AsyncGenerator[Mother]:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
+            start_new_session=True,
         )
     settings = {
         "database_url": database,
@@ -86,7 +88,9 @@ async def mother(database: str, folder: Path) -> AsyncGenerator[Mother]:
         assert await made.said() == {"ready": True}
         yield made
     finally:
-        process.kill()
+        # Its child too: what a child holds open would be waited for.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 
