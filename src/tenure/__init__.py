@@ -8,12 +8,13 @@ and makes them happen. This module is the promised surface: names that are not i
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeVar, Unpack
+    from typing import Any, ParamSpec, TypeVar, Unpack
 
+    from tenure.engine import Engine
     from tenure.outbox.carriers.functions import Received, Retry, Stop
     from tenure.outbox.joining import (
         AsyncJoinable,
@@ -22,15 +23,27 @@ if TYPE_CHECKING:
         Submitter,
     )
     from tenure.outbox.model import Accepted
+    from tenure.schedules.declaring import Job, Package
+    from tenure.schedules.model import Degraded, Skipped, Snooze
+    from tenure.schedules.running import current_run
 
     F = TypeVar("F", bound=Callable[[Received], Any])
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
 __all__ = [
+    "Degraded",
+    "Engine",
     "Received",
     "Retry",
+    "Skipped",
+    "Snooze",
     "Stop",
     "__version__",
+    "current_run",
+    "job",
     "on",
+    "package",
     "submit",
     "submit_async",
 ]
@@ -89,12 +102,48 @@ def on(
     return registry().on(*event_types, source=source, package=package, name=name)
 
 
-def __getattr__(name: str) -> object:
-    """Return the names that only functions of `on` need, imported when asked for."""
-    if name in {"Received", "Retry", "Stop"}:
-        from tenure.outbox.carriers import functions
+def package(name: str) -> Package:
+    """Return the package of this name, which jobs are registered in.
 
-        return getattr(functions, name)
+    Who moves a job to another package says so by ``formerly="old:name"``. Raises
+    ConfigInvalid for a name that may not be.
+    """
+    from tenure.schedules.declaring import registry
+
+    return registry().package(name)
+
+
+def job(**told: Any) -> Callable[[Callable[P, R]], Job[P, R]]:
+    """Register a function as a job of the package `app`.
+
+    One of ``cron``, ``every``, ``at`` and ``instants`` schedules it; without one it is
+    submitted only: ``await report.submit(7)``. The rest, and the errors:
+    `tenure.schedules.declaring.Package.job`.
+    """
+    from tenure.schedules.declaring import PACKAGE, registry
+
+    return registry().package(PACKAGE).job(**told)
+
+
+_LAZY: Final = {
+    "Degraded": "tenure.schedules.model",
+    "Engine": "tenure.engine",
+    "Received": "tenure.outbox.carriers.functions",
+    "Retry": "tenure.outbox.carriers.functions",
+    "Skipped": "tenure.schedules.model",
+    "Snooze": "tenure.schedules.model",
+    "Stop": "tenure.outbox.carriers.functions",
+    "current_run": "tenure.schedules.running",
+}
+"""What is imported when it is asked for first: most processes need little of it."""
+
+
+def __getattr__(name: str) -> object:
+    """Return the names of `_LAZY`."""
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -102,9 +151,9 @@ def __getattr__(name: str) -> object:
 def _submitter() -> Submitter:
     """Return this process's own, made from its settings."""
     from tenure.config import load
-    from tenure.engine import outbox_settings
     from tenure.limits import Durations
     from tenure.outbox.joining import Submitter
+    from tenure.outbox.opening import outbox_settings
     from tenure.store.wakeups import Ringer
 
     settings = load()

@@ -248,6 +248,16 @@ class Settings(BaseSettings):
         default=False,
         description="`on`: refuse endpoints whose URL is not https.",
     )
+    schedules: Switch = Field(
+        default=True,
+        description="`off`: no job is fired by its schedule here; what is due stays due.",
+    )
+    packages: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=(),
+        description="Python modules to import before the start, separated by commas:"
+        " those that register jobs and functions. Installed distributions may name"
+        " theirs by entry points of the group `tenure.packages`.",
+    )
     metrics_port: int | None = Field(
         default=None,
         ge=1,

@@ -13,21 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 from tenure import __version__
 from tenure.clock import Clock, SystemClock
 from tenure.config import Settings, load
-from tenure.errors import InvariantViolated, Unavailable, WrongKeyRing
+from tenure.errors import InvariantViolated, Unavailable
 from tenure.inbox.inbox import Inbox
 from tenure.inbox.ledger import retaining
 from tenure.limits import (
     ADOPTION_LOOK_SECONDS,
-    DAY_SECONDS,
     HOUSEKEEPING_SECONDS,
-    LAG_MAX_SECONDS,
     Durations,
 )
 from tenure.outbox.acceptor import Sender
@@ -35,12 +32,17 @@ from tenure.outbox.carriers.offered import Carriers
 from tenure.outbox.delivery import Delivery
 from tenure.outbox.http import HttpTransport
 from tenure.outbox.joining import Submitter
-from tenure.outbox.keyring import KeyRing, keys_beside
 from tenure.outbox.measuring import MeasuredKind
-from tenure.outbox.model import OutboxSettings
+from tenure.outbox.opening import key_ring, outbox_settings
 from tenure.outbox.outbox import Outbox
 from tenure.outbox.retention import Retention
 from tenure.outbox.waiting import SENDING_OFF, Standing
+from tenure.schedules.builtin import builtin
+from tenure.schedules.declaring import registry
+from tenure.schedules.discovering import discover
+from tenure.schedules.running import JobKind
+from tenure.schedules.schedules import Schedules
+from tenure.schedules.ticker import Ticker
 from tenure.spawn import Tasks
 from tenure.store.adopting import untold
 from tenure.store.backend import Backend, BackendSettings, open_backend
@@ -48,18 +50,17 @@ from tenure.store.identity import (
     Matches,
     Mismatch,
     check_identity,
-    claim_setting,
     compare_identity,
-    read_setting,
 )
 from tenure.store.timing import TimedBackend
 from tenure.store.wakeups import Wakeups
 from tenure.telemetry.events import Event, Events
 from tenure.work.drain import Drain
+from tenure.work.health import Health
 from tenure.work.kinds import seal
 from tenure.work.lag import Lag
 from tenure.work.loop import WorkerLoop
-from tenure.work.node import Node, NodeHealth
+from tenure.work.node import Node
 from tenure.work.pauses import Pauses
 
 if TYPE_CHECKING:
@@ -67,9 +68,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tenure.ids import NodeId
+    from tenure.naming.coordinates import Coordinate
     from tenure.outbox.carriers.functions import Functions
     from tenure.outbox.http import Transport
     from tenure.outbox.joining import Hint
+    from tenure.outbox.keyring import KeyRing
+    from tenure.schedules.declaring import Declared, Packages
+    from tenure.schedules.ledger.catalogue import Enrolled
     from tenure.store.identity import Verdict
     from tenure.telemetry.metrics import Metrics
     from tenure.work.drain import Drained, Draining
@@ -79,64 +84,17 @@ __all__ = ["SENDING_OFF", "Engine", "Health", "key_ring"]
 
 T = TypeVar("T")
 USER_AGENT: Final = f"Tenure/{__version__}"
-_RING: Final = "key_ring"
 LASTING: Final = frozenset(
     {
         "engine.housekeeping",
         "engine.loop",
         "engine.retention",
+        "engine.ticker",
         "engine.wakeups",
         "work.watch",
     }
 )
 """Tasks that run for as long as the engine does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """What `/health` says: facts, no secrets."""
-
-    node: NodeHealth | None
-    off: str | None
-    """Why nothing is sent here although work is accepted; None when it is."""
-    draining: bool
-    died: tuple[str, ...] = ()
-    """What runs for as long as the engine does, and has ended by an error."""
-    settling: int = 0
-    """Results in memory that are not committed yet."""
-    lag_seconds: float = 0.0
-    """By how much the event loop is late, at least, over the last seconds."""
-
-    @property
-    def because(self) -> tuple[str, ...]:
-        """Why this process should not be given traffic; empty when it should."""
-        node = self.node
-        reasons = {
-            "it is stopping": self.draining,
-            "the worker loop is stalled": node is not None and node.stalled,
-            "no beat succeeded for too long (fenced)": node is not None
-            and node.fenced
-            and not self.draining,
-            "the last beat was not written": node is not None
-            and node.failing is not None
-            and not self.draining,
-            f"the event loop is late by {self.lag_seconds:.1f} s": self.lag_seconds
-            > LAG_MAX_SECONDS,
-        }
-        return (
-            *(f"{name} has ended by an error" for name in self.died),
-            *(reason for reason, holds in reasons.items() if holds),
-        )
-
-    @property
-    def alive(self) -> bool:
-        """Whether a restart of this process would change nothing."""
-        return not self.died and (self.node is None or not self.node.stalled)
-
-    @property
-    def ready(self) -> bool:
-        """Whether this process should be given traffic."""
-        return not self.because
 
 
 class Engine:
@@ -146,7 +104,8 @@ class Engine:
     event loop. ``works=False`` opens the database and the outbox alone, as a command
     that only asks does: no node, nothing is sent. ``server_time=False`` lets ``clock``
     tell the time on PostgreSQL too, which only tests on a clock they set may want.
-    ``functions`` are functions that endpoints may name, by default those of `tenure.on`.
+    ``functions`` are functions that endpoints may name, by default those of `tenure.on`;
+    ``packages`` hold the jobs, by default those of `tenure.package` and `tenure.job`.
     """
 
     def __init__(
@@ -161,6 +120,7 @@ class Engine:
         pauses: Pauses | None = None,
         server_time: bool = True,
         functions: Functions | None = None,
+        packages: Packages | None = None,
     ) -> None:
         self.settings: Final = load() if settings is None else settings
         self.clock: Final = clock or SystemClock()
@@ -170,6 +130,10 @@ class Engine:
         self._server_time: Final = server_time
         self._given_transport: Final = transport
         self._functions: Final = functions
+        self._packages: Final = packages
+        self._schedules: Schedules | None = None
+        self._ticker: Ticker | None = None
+        self._declared: Mapping[Coordinate, Declared] = {}
         self._pauses: Final = pauses or Pauses()
         self._tasks: Final = Tasks(self._task_failed)
         self._exits: Final = contextlib.AsyncExitStack()
@@ -198,6 +162,11 @@ class Engine:
     def inbox(self) -> Inbox:
         """The inbox. Raises InvariantViolated before `start`."""
         return _started(self._inbox)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Jobs, their windows and runs. Raises InvariantViolated before `start`."""
+        return _started(self._schedules)
 
     @property
     def submitter(self) -> Submitter:
@@ -314,8 +283,26 @@ class Engine:
         )
         inbox.start(pulls=self._works)
         self._exits.push_async_callback(inbox.aclose)
+        await self._plan(backend)
         if self._works:
             await self._join(backend, ring, off=copied)
+
+    async def _plan(self, backend: Backend) -> None:
+        """Seal what code declares, and offer it."""
+        packages = self._packages
+        if packages is None:
+            packages = registry()
+            if self._works:  # a command that only asks needs nobody's code
+                await asyncio.to_thread(discover, self.settings.packages)
+        self._declared = {**builtin(self.outbox), **packages.seal()}
+        self._schedules = schedules = Schedules(
+            backend,
+            self._declared,
+            submitter=self._submitter,
+            committed=self._committed,
+        )
+        packages.bind(schedules)
+        self._exits.callback(packages.bind, None)
 
     async def _copy_of(self, backend: Backend) -> str | None:
         """Return why this database looks like a copy, which must send nothing."""
@@ -349,7 +336,10 @@ class Engine:
             carriers=carriers.by_kind,
         )
         # Its names are constants of its class.
-        kinds = seal([self._counted(cast("Kind", delivery))])
+        jobs = JobKind(self.clock)
+        self._exits.callback(jobs.close)
+        kinds = seal(self._counted(cast("Kind", each)) for each in (delivery, jobs))
+        serves = frozenset(kind.needs for kind in kinds.values()) | carriers.needs
         self._loop = loop = WorkerLoop(
             backend,
             kinds,
@@ -370,7 +360,7 @@ class Engine:
             loop,
             name=f"{os.uname().nodename}:{os.getpid()}",
             version=__version__,
-            serves=frozenset(kind.needs for kind in kinds.values()) | carriers.needs,
+            serves=serves,
             clock=self.clock,
             durations=self.durations,
             events=self.events,
@@ -385,12 +375,42 @@ class Engine:
             events=self.events,
         )
         await node.open()
+        await self._tick(backend, node, jobs, serves)
+        self._go_on(backend, loop, copied=off is not None)
+
+    def _go_on(self, backend: Backend, loop: WorkerLoop, *, copied: bool) -> None:
+        """Start what runs beside traffic from now on."""
         self._tasks.start(loop.run(), name="engine.loop")
         self._tasks.start(self._keep_house(), name="engine.housekeeping")
-        if off is not None:
+        if copied:
             self._tasks.start(self._await_adoption(), name="engine.adoption")
         self._retain(backend)
         self._listen(backend, loop)
+
+    async def _tick(
+        self, backend: Backend, node: Node, jobs: JobKind, serves: frozenset[str]
+    ) -> None:
+        """Say which jobs this node has, and fire what is due from then on."""
+        declared, loop = self._declared, self.worker
+
+        async def enrolled(found: Enrolled) -> None:
+            jobs.known = {id_: declared[c] for c, id_ in found.ids.items()}
+            await node.serve(serves | found.serves)
+
+        self._ticker = ticker = Ticker(
+            backend,
+            declared,
+            node=lambda: node.id,
+            enrolled=enrolled,
+            fired=self._committed,
+            clock=self.clock,
+            durations=self.durations,
+            events=self.events,
+            fires=lambda: self.settings.schedules and loop.off in {None, SENDING_OFF},
+        )
+        self.schedules.changed = ticker.signal.wake
+        await ticker.enrol()
+        self._tasks.start(ticker.run(), name="engine.ticker")
 
     def _retain(self, backend: Backend) -> None:
         """Remove beside the loop what is over and old."""
@@ -430,6 +450,8 @@ class Engine:
         self._stopping = True
         drained: Drained | None = None
         try:
+            if self._ticker is not None:
+                self._ticker.close()
             if self._drain is not None:
                 drained = await self._drain.run(told=told)
             await self._tasks.cancel()
@@ -531,44 +553,6 @@ def _new_metrics() -> Metrics:
     from tenure.telemetry.metrics import Metrics  # reads from disk: not on a loop
 
     return Metrics()
-
-
-def outbox_settings(settings: Settings, durations: Durations) -> OutboxSettings:
-    """Return what a deployment's settings mean for its outbox."""
-    return OutboxSettings(
-        payload_max_bytes=settings.payload_max_bytes,
-        allow_networks=settings.allow_networks,
-        https_only=settings.https_only,
-        svix_headers=settings.svix_headers,
-        retention_seconds=settings.payload_days * DAY_SECONDS,
-        history_seconds=settings.history_days * DAY_SECONDS,
-        response_seconds=settings.response_days * DAY_SECONDS,
-        idempotency_seconds=settings.idempotency_hours * 3600.0,
-        durations=durations,
-    )
-
-
-async def key_ring(settings: Settings, backend: Backend) -> KeyRing:
-    """Return the ring that opens this database's secrets.
-
-    Keys not given are read from ``<database>.keys`` beside a SQLite file, which is made
-    at the database's first start. Raises ConfigInvalid on PostgreSQL without keys,
-    WrongKeyRing when the database was sealed with other keys or the file is gone.
-    """
-    keys = tuple(key.get_secret_value() for key in settings.secret_keys)
-    if not keys:
-        kept = await backend.read(partial(read_setting, name=_RING))
-        keys = await asyncio.to_thread(keys_beside, backend, fresh=kept is None)
-    ring = KeyRing(keys)
-    check = await backend.write(
-        partial(claim_setting, name=_RING, value=ring.check_value())
-    )
-    if not ring.opens(check):
-        raise WrongKeyRing(
-            "the secret keys do not open this database: give the ring it was used with"
-            " (TENURE_SECRET_KEYS, or the .keys file beside SQLite's)"
-        )
-    return ring
 
 
 def _secret(settings: Settings) -> str | None:

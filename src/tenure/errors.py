@@ -217,6 +217,22 @@ class EventTypeExists(Refused):
     exit_code = EXIT_CONFLICT
 
 
+class WindowSucceeded(Refused):
+    """The window's run has succeeded, so it is fired again by force only."""
+
+    code = "window_succeeded"
+    status = 409
+    exit_code = EXIT_CONFLICT
+
+
+class NameAmbiguous(Refused):
+    """Several packages hold the name: say which by `package:name`."""
+
+    code = "name_ambiguous"
+    status = 409
+    exit_code = EXIT_CONFLICT
+
+
 class IdempotencyKeyReused(Refused):
     """The same Idempotency-Key came with another body."""
 

@@ -20,6 +20,7 @@ __all__ = [
     "AttemptId",
     "EndpointId",
     "EventTypeName",
+    "JobId",
     "KeyId",
     "LaneId",
     "MessageId",
@@ -27,6 +28,7 @@ __all__ = [
     "Prefix",
     "Random",
     "ReceiptId",
+    "RunId",
     "SourceId",
     "TaskId",
     "TenantId",
@@ -39,9 +41,11 @@ __all__ = [
     "new_attempt_id",
     "new_endpoint_id",
     "new_id",
+    "new_job_id",
     "new_key_id",
     "new_message_id",
     "new_receipt_id",
+    "new_run_id",
     "new_source_id",
     "new_task_id",
     "new_tenant_id",
@@ -55,11 +59,13 @@ AppId = NewType("AppId", str)
 AttemptId = NewType("AttemptId", str)
 EndpointId = NewType("EndpointId", str)
 EventTypeName = NewType("EventTypeName", str)
+JobId = NewType("JobId", str)
 KeyId = NewType("KeyId", str)
 LaneId = NewType("LaneId", int)
 MessageId = NewType("MessageId", str)
 NodeId = NewType("NodeId", int)
 ReceiptId = NewType("ReceiptId", str)
+RunId = NewType("RunId", str)
 SourceId = NewType("SourceId", str)
 TaskId = NewType("TaskId", str)
 TenantId = NewType("TenantId", str)
@@ -72,10 +78,12 @@ class Prefix(StrEnum):
     APP = "app"
     ATTEMPT = "atmpt"
     ENDPOINT = "ep"
+    JOB = "job"
     KEY = "key"
     MESSAGE = "msg"
     RECEIPT = "rcpt"
     REFUSED = "rfsd"
+    RUN = "run"
     SOURCE = "src"
     TASK = "qtask"
     TENANT = "org"
@@ -184,6 +192,11 @@ def new_endpoint_id() -> EndpointId:
     return EndpointId(new_id(Prefix.ENDPOINT))
 
 
+def new_job_id() -> JobId:
+    """Return a fresh id for a job."""
+    return JobId(new_id(Prefix.JOB))
+
+
 def new_key_id() -> KeyId:
     """Return a fresh id for an API key."""
     return KeyId(new_id(Prefix.KEY))
@@ -197,6 +210,11 @@ def new_message_id(*, at_us: int | None = None) -> MessageId:
 def new_receipt_id(*, at_us: int | None = None) -> ReceiptId:
     """Return a fresh id for a receipt; `at_us` as in `new_id`."""
     return ReceiptId(new_id(Prefix.RECEIPT, at_us=at_us))
+
+
+def new_run_id() -> RunId:
+    """Return a fresh id for a run of a job."""
+    return RunId(new_id(Prefix.RUN))
 
 
 def new_source_id() -> SourceId:

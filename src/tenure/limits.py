@@ -29,6 +29,34 @@ STALL_GRACE_SECONDS: Final = 60.0  # past the deadline of a row whose loop is st
 SHORT_DEADLINE_SECONDS: Final = 60.0  # kinds up to here are lost after deadline_at only
 FILE_LOCK_CHECK_SECONDS: Final = 1.0  # a killed and restarted process goes on within it
 
+# --- Schedules ------------------------------------------------------------------------
+JOB_TIMEOUT_SECONDS: Final = (
+    3_600.0  # longest attempt of a job unless it says otherwise
+)
+JOB_TIMEOUT_MAX_SECONDS: Final = 7 * DAY_SECONDS  # beyond it nobody waits for an end
+JOB_ATTEMPTS: Final = 10  # of a submitted run; one of a window is tried once
+JOB_ATTEMPTS_MAX: Final = 1_000
+QUEUE_RUNS_MAX: Final = 1  # windows that wait behind an open run under `queue`
+JOB_ARGS_BYTES: Final = (
+    256 * KIB
+)  # arguments of one run; what is larger is stored apart
+JOB_LOG_BYTES: Final = 64 * KIB  # log lines kept of one attempt, the newest of them
+JOB_LOG_LINE_BYTES: Final = 4 * KIB  # longer lines are cut
+JOB_ERROR_BYTES: Final = 16 * KIB  # a traceback's last part
+JOB_THREADS: Final = 32  # jobs that are not asynchronous, at once in one process
+TICK_JOBS: Final = 500  # jobs that fire in one transaction
+TICK_POLL_SECONDS: Final = 1.0  # what another node made due is seen within it
+CATCH_UP_WINDOWS: Final = 100  # missed windows of one job that fire in one transaction
+REFRESH_SECONDS: Final = 5.0  # a beat: definitions follow the nodes that are open
+MEND_SECONDS: Final = 10.0  # runs whose work ended without its node
+ENROL_RETRY_SECONDS: Final = 1.0  # after a catalogue that could not be read
+SUBMIT_MANY_MAX: Final = 10_000  # runs of one `submit_many`
+BACKFILL_WINDOWS_MAX: Final = 10_000  # windows of one backfill
+RUN_DAYS: Final = 30  # a run that is over is kept so long,
+RUNS_KEPT: Final = 100  # and of each job always so many
+WINDOW_DAYS: Final = 400  # more than a year: what fired is known when it is asked
+PREVIEW_INSTANTS_MAX: Final = 1_000  # of one preview
+
 # --- Worker: what runs at once --------------------------------------------------------
 POLL_MAX_SECONDS: Final = 1.0  # wake-ups are hints; correctness rests on this poll
 POLL_JITTER: Final = 0.2  # nodes that started together must not poll together

@@ -28,6 +28,13 @@ BODIES: dict[str, Any] = {
     "TriggerIn": {"event": "push"},
     "ReplayIn": {},
     "CursorIn": {"cursor": "1."},
+    "JobIn": {"name": "strange", "calls": "send"},
+    "JobPatch": {"args": {"application": "Taken over"}},
+    "PauseIn": {"note": "Taken over"},
+    "TriggerJobIn": {},
+    "SubmitIn": {"args": {"application": "a", "event_type": "a", "payload": {}}},
+    "BackfillIn": {"since": "2027-01-01T00:00:00Z", "until": "2027-01-02T00:00:00Z"},
+    "ReplayRunIn": {"force": True},
 }
 STREAMS = {"/api/v1/receipt/listen"}
 """What answers for as long as somebody listens: it has tests of its own."""
@@ -58,7 +65,14 @@ async def ids(
     received = await send(service.engine.inbox, source.path, hook("ours"))
     now = (await client.get("/api/v1/receipt/next")).json()
     await client.put("/api/v1/listener/mine", json=now)
+    given = {"application": app, "event_type": "et1", "payload": {"of": "ours"}}
+    made = {"name": "ours", "calls": "builtin:send", "args": given}
+    job = (await client.post("/api/v1/job", json=made)).json()["id"]
+    run = (await client.post(f"/api/v1/job/{job}/run", json={"args": given})).json()
     return {
+        "job": job,
+        "run_id": run["id"],
+        "package": "builtin",
         "source_id": source.id,
         "receipt_id": str(received.receipt),
         "number": "0",
@@ -101,6 +115,9 @@ async def snapshot(client: httpx.AsyncClient, ids: dict[str, str]) -> list[Any]:
         f"/api/v1/source/{ids['source_id']}",
         f"/api/v1/receipt/{ids['receipt_id']}",
         "/api/v1/listener/mine",
+        f"/api/v1/job/{ids['job']}",
+        f"/api/v1/run/{ids['run_id']}",
+        "/api/v1/package",
         f"{root}/msg",
         f"{root}/attempt/endpoint/{ids['endpoint_id']}",
     ]

@@ -3,11 +3,18 @@ import tenure
 # What users may rely on. A name that leaves this list breaks somebody; a name that
 # joins it is a promise. Both belong into the changelog.
 SURFACE = (
+    "Degraded",
+    "Engine",
     "Received",
     "Retry",
+    "Skipped",
+    "Snooze",
     "Stop",
     "__version__",
+    "current_run",
+    "job",
     "on",
+    "package",
     "submit",
     "submit_async",
 )

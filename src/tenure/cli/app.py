@@ -21,11 +21,13 @@ from tenure.cli import (
 )
 from tenure.cli.configuring import configuration
 from tenure.cli.endpoints import endpoints
+from tenure.cli.jobs import jobs
 from tenure.cli.keys import key, keys
 from tenure.cli.messages import messages
 from tenure.cli.migrating import migrate
 from tenure.cli.nodes import nodes
 from tenure.cli.receipts import receipts
+from tenure.cli.runs import packages, runs
 from tenure.cli.sources import sources
 from tenure.cli.verbs import Call, verb
 
@@ -76,6 +78,9 @@ def command_line() -> typer.Typer:
         (endpoints, "endpoints"),
         (sources, "sources"),
         (receipts, "receipts"),
+        (jobs, "jobs"),
+        (runs, "runs"),
+        (packages, "packages"),
         (nodes, "nodes"),
         (keys, "keys"),
         (key, "key"),

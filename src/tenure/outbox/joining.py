@@ -22,7 +22,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 import msgspec
 from sqlalchemy import event
@@ -74,9 +83,11 @@ from tenure.store.tx import Tx
 
 if TYPE_CHECKING:
     from tenure.clock import Clock
+    from tenure.outbox.routes import RouteTable
 
 __all__ = ["AsyncJoinable", "Hint", "Joinable", "Submission", "Submitter"]
 
+T = TypeVar("T")
 Joinable: TypeAlias = "Session | scoped_session[Any] | Connection"
 AsyncJoinable: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncConnection"
 Hint: TypeAlias = Callable[[Engine, float], None]
@@ -89,6 +100,10 @@ _TABLES: Final = (
     "endpoint",
     "event_type",
     "idempotency",
+    "job",
+    "job_key",
+    "job_run",
+    "job_spelling",
     "message",
     "order_head",
     "order_line",
@@ -97,7 +112,7 @@ _TABLES: Final = (
     "unmatched",
     "work",
 )
-"""What an accept reads or writes."""
+"""What an accept or a submit reads or writes."""
 
 
 class Submission(TypedDict, total=False):
@@ -268,19 +283,9 @@ class Submitter:
         )
 
     def _submit(self, into: Session | Connection, given: _Given) -> Accepted:
-        connection = into.connection() if isinstance(into, Session) else into
-        if connection.dialect.name not in {"sqlite", "postgresql"}:
-            raise NotJoinable(
-                f"a connection to {connection.dialect.name} cannot hold a message: give"
-                " one to the SQLite file or PostgreSQL database that Tenure's nodes use"
-            )
-        tx = Tx.within(connection, clock=self._clock or SystemClock())
-        at = None if self._clock is None else self._clock.wall_us()
-        if at is not None:
-            tx.set_now(at)
-        _stand_inside(connection)
-        with tx.savepoint():  # undone by whatever is raised, a cancellation too
-            self._look_at(tx)
+        read: list[RouteTable] = []
+
+        def accept(tx: Tx) -> Accepted:
             misfit = misfit_within(tx, given.tenant, given.message)
             if misfit is not None and not _answered(tx, given):
                 raise misfit
@@ -295,14 +300,70 @@ class Submitter:
             batch = accept_batch(
                 tx, [item], routes=self._routes, settings=self._settings
             )
+            read.extend(batch.routes)
             (answer,) = batch.answers
             if isinstance(answer, TenureError):
                 raise answer
+            return answer
+
+        answer = self._inside(into, accept)
         # The caller's transaction changes no endpoint, so what it read was committed.
-        self._routes.keep(batch.routes)
+        self._routes.keep(read)
         if not answer.replayed:
-            self._await_commit(into, connection.engine)
+            self._await_commit(into)
         return answer
+
+    def join(self, into: Joinable, make: Callable[[Tx], T]) -> T:
+        """Let `make` write into the caller's transaction what becomes due at its commit.
+
+        Raises NotJoinable, SchemaOutOfRange, SchemaTooNew and whatever `make` raises:
+        the transaction is as before then, and usable.
+        """
+        match into:
+            case scoped_session():
+                return self._joined(into(), make)
+            case Session() | Connection():
+                return self._joined(into, make)
+            case _:
+                raise NotJoinable(
+                    f"a {type(into).__name__} is no transaction that can be joined:"
+                    " give a Session or a Connection of SQLAlchemy"
+                )
+
+    async def join_async(self, into: AsyncJoinable, make: Callable[[Tx], T]) -> T:
+        """As `join`, for an AsyncSession or AsyncConnection."""
+        match into:
+            case async_scoped_session():
+                session = cast("AsyncSession", into())
+                return await session.run_sync(self._joined, make)
+            case AsyncSession() | AsyncConnection():
+                return await into.run_sync(self._joined, make)
+            case _:
+                raise NotJoinable(
+                    f"a {type(into).__name__} is no transaction that can be joined:"
+                    " give an AsyncSession or an AsyncConnection of SQLAlchemy"
+                )
+
+    def _joined(self, into: Session | Connection, make: Callable[[Tx], T]) -> T:
+        made = self._inside(into, make)
+        self._await_commit(into)
+        return made
+
+    def _inside(self, into: Session | Connection, make: Callable[[Tx], T]) -> T:
+        """Run it below a savepoint, which whatever is raised undoes."""
+        connection = into.connection() if isinstance(into, Session) else into
+        if connection.dialect.name not in {"sqlite", "postgresql"}:
+            raise NotJoinable(
+                f"a connection to {connection.dialect.name} cannot hold a message: give"
+                " one to the SQLite file or PostgreSQL database that Tenure's nodes use"
+            )
+        tx = Tx.within(connection, clock=self._clock or SystemClock())
+        if self._clock is not None:
+            tx.set_now(self._clock.wall_us())
+        _stand_inside(connection)
+        with tx.savepoint():  # undone by whatever is raised, a cancellation too
+            self._look_at(tx)
+            return make(tx)
 
     # --- is this the right database? -------------------------------------------------
 
@@ -318,9 +379,10 @@ class Submitter:
 
     # --- the hint after the commit ---------------------------------------------------
 
-    def _await_commit(self, into: Session | Connection, engine: Engine) -> None:
+    def _await_commit(self, into: Session | Connection) -> None:
         if self._hint is None:
             return
+        engine = (into.connection() if isinstance(into, Session) else into).engine
         with self._guard:
             self._uncommitted[into] = engine
         if isinstance(into, Session):

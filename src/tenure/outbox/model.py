@@ -582,3 +582,8 @@ class Caller:
     scope: Scope
     app: AppId | None = None
     key: KeyId | None = None
+
+    @property
+    def name(self) -> str:
+        """Who calls, as notes and logs name it."""
+        return self.key or "bootstrap key"

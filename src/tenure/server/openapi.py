@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from tenure import __version__
-from tenure.server import inbound, wire
+from tenure.server import inbound, planned, wire
 from tenure.server.problems import json_answer
 from tenure.server.schemas import MessageOut, Problem, ValidationProblem
 
@@ -123,6 +123,13 @@ def _input_schemas() -> Doc:
         inbound.SourceIn,
         inbound.SourcePatch,
         inbound.TriggerIn,
+        planned.BackfillIn,
+        planned.JobIn,
+        planned.JobPatch,
+        planned.PauseIn,
+        planned.ReplayRunIn,
+        planned.SubmitIn,
+        planned.TriggerJobIn,
         wire.ApplicationIn,
         wire.ApplicationPatch,
         wire.EndpointIn,

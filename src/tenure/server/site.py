@@ -16,6 +16,7 @@ from tenure.server.bounds import body_bound
 from tenure.store.backend import Backend
 
 if TYPE_CHECKING:
+    from tenure.schedules.schedules import Schedules
     from tenure.telemetry.events import Events
     from tenure.telemetry.metrics import Metrics
 
@@ -41,6 +42,11 @@ class Serves(Protocol):
     @property
     def inbox(self) -> Inbox:
         """The inbox, once started."""
+        ...
+
+    @property
+    def schedules(self) -> Schedules:
+        """Jobs and runs, once started."""
         ...
 
     @property
@@ -106,6 +112,14 @@ class Site:
         """The inbox. Raises Draining before the start."""
         try:
             return self.engine.inbox
+        except InvariantViolated:
+            raise _not_started() from None
+
+    @property
+    def schedules(self) -> Schedules:
+        """Jobs and runs. Raises Draining before the start."""
+        try:
+            return self.engine.schedules
         except InvariantViolated:
             raise _not_started() from None
 

@@ -101,6 +101,14 @@ def open_node(
     return node
 
 
+def set_serves(tx: Tx, node: NodeId, serves: str) -> None:
+    """Record what a node can run, once it knows."""
+    tx.run(
+        "UPDATE node SET serves = :serves WHERE id = :node",
+        {"serves": serves, "node": node},
+    )
+
+
 def set_lock_path(tx: Tx, node: NodeId, lock_path: str) -> None:
     """Record where this node's file lock is, once its id is known."""
     tx.run(

@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
     from tenure.store.tx import Tx
 
-KNOWN: Final = ("0001_kernel", "0002_outbox", "0003_retention", "0004_inbox")
+KNOWN: Final = (
+    "0001_kernel",
+    "0002_outbox",
+    "0003_retention",
+    "0004_inbox",
+    "0005_schedules",
+)
 """Every revision of this release, oldest first."""
 NEWEST: Final = KNOWN[-1]
-NEEDED: Final = "0004_inbox"
+NEEDED: Final = "0005_schedules"
 """What a start brings: the newest before the first post revision that may be missing."""
 VERSION_TABLE: Final = "tenure_revision"
 FLOOR: Final = "schema_floor"

@@ -71,6 +71,43 @@ class Event(Enum):
         logging.ERROR,
         "The code of a kind did not return by its deadline and was cancelled.",
     )
+    CATALOGUE_UNREADABLE = _Spec(
+        "job catalogue cannot be read",
+        logging.WARNING,
+        "This node could not find out which jobs it has, and asks again every second."
+        " Nothing is lost meanwhile: what is due stays due, and keeps its history.",
+    )
+    CATALOGUE_READ = _Spec(
+        "job catalogue read",
+        logging.INFO,
+        "The node knows which jobs it has, and fires them.",
+    )
+    JOBS_CHANGED = _Spec(
+        "jobs changed",
+        logging.INFO,
+        "This release brought jobs that were not known, or calls some otherwise.",
+    )
+    JOB_UNREADABLE = _Spec(
+        "job cannot be read by this release",
+        logging.WARNING,
+        "A job's definition was written by a newer release. It stays due for its nodes.",
+    )
+    JOB_PAUSED_ITSELF = _Spec(
+        "job paused by its failures",
+        logging.WARNING,
+        "A job failed as often in a row as it allows, and fires again once resumed.",
+    )
+    TICK_FAILED = _Spec(
+        "ticking waits for the database",
+        logging.WARNING,
+        "Due jobs could not be fired yet; they stay due and are asked for again.",
+    )
+    WINDOWS_MISSED = _Spec(
+        "windows missed",
+        logging.WARNING,
+        "Windows of a job passed while nobody ticked, or came while it still ran; they"
+        " are recorded as skipped, with the reason.",
+    )
     LOAD_FAILED = _Spec(
         "row cannot be loaded",
         logging.ERROR,

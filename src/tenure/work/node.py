@@ -80,7 +80,7 @@ class Node:
         self._loop: Final = loop
         self._name: Final = name
         self._version: Final = version
-        self._serves: Final = serves
+        self._serves = serves
         self._clock: Final = clock
         self._durations: Final = durations
         self._events: Final = events
@@ -144,6 +144,19 @@ class Node:
             fence=Fence(self._clock, self._durations.fence_seconds),
             walker=Walker(node=node, serves=self._serves),
         )
+
+    async def serve(self, serves: frozenset[str]) -> None:
+        """Serve lanes that need one of these from now on, and say so in the node's row."""
+        if serves == self._serves:
+            return
+        self._serves = serves
+        current = self._loop.incarnation
+        if current is None:
+            return
+        node, text = current.node, " ".join(sorted(serves))
+        await self._backend.write(lambda tx: nodes.set_serves(tx, node, text))
+        current.walker.serves = serves
+        self._loop.signal.wake()
 
     def _reopen(self) -> Incarnation | None:
         """Open a new incarnation, on the beats' thread; None while stopping."""

@@ -5,7 +5,15 @@ each a plain function over a `Tx`, for both databases.
 """
 
 from tenure.store.claims.bearing import Birth
-from tenure.store.claims.effects import Effect, Insert, KindSql, Settled, Write
+from tenure.store.claims.effects import (
+    Effect,
+    Insert,
+    KindSql,
+    Over,
+    Settled,
+    Write,
+    perform,
+)
 from tenure.store.claims.holding import (
     Claim,
     Reconciled,
@@ -52,6 +60,7 @@ __all__ = [
     "KindSql",
     "LostRow",
     "NewWork",
+    "Over",
     "Reconciled",
     "Settled",
     "SweepRule",
@@ -65,6 +74,7 @@ __all__ = [
     "let_go",
     "lock_ended",
     "mingle",
+    "perform",
     "promote",
     "reconcile",
     "release",

@@ -7,7 +7,7 @@ effect of an attempt that no longer holds its claim cannot exist.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
@@ -19,7 +19,7 @@ from tenure.kernel.states import Work
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from tenure.store.tx import Params, Statement, Tx
+    from tenure.store.tx import ColumnType, Params, Statement, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,15 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
     ignore: bool = False
 
 
-Effect = Write | Insert
+class Over(msgspec.Struct, frozen=True, kw_only=True):
+    """One statement over a set of records, which stand as `b` where its text has `{b}`."""
+
+    stmt: str
+    columns: Mapping[str, ColumnType]
+    records: Sequence[tuple[Any, ...]]
+
+
+Effect = Write | Insert | Over
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,5 +96,8 @@ def perform(tx: Tx, effects: Sequence[Effect]) -> None:
                 tx.insert_records(
                     effect.table, effect.names, effect.rows, on_conflict=conflict
                 )
+            case Over():
+                given, params = tx.rows("b", effect.columns, effect.records)
+                tx.run(effect.stmt.replace("{b}", given), params)
             case _:
                 assert_never(effect)

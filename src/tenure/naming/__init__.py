@@ -1,0 +1,1 @@
+"""Who things belong to: coordinates, short keys, and what a bare name means."""

@@ -1,0 +1,1 @@
+"""Jobs that fire when they should, once, under an identity that lasts."""

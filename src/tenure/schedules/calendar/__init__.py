@@ -1,0 +1,1 @@
+"""When something is due, by nothing but the calendar: no clock, no database."""

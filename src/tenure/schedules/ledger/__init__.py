@@ -1,0 +1,1 @@
+"""The SQL of schedules, as plain functions over a `Tx`."""
