@@ -182,13 +182,27 @@ def _meant(
                 assert_never(never)
     match schedule.gap:
         case Gap.SHIFT:
-            return (first,)  # by the offset before the gap: as long after it began
+            return (_shifted(local, first, second, zone),)
         case Gap.SKIP:
             return ()
         case Gap.RUN_AT_RESUME:
             return (_resumes(second, first, zone),)
         case never:
             assert_never(never)
+
+
+def _shifted(
+    local: datetime, later: datetime, earlier: datetime, zone: ZoneInfo
+) -> datetime:
+    """Move a time that is left out by the length of the gap, within its own day.
+
+    Later, as if the clock had not been put forward; earlier where that would be the
+    next day, so that every local day has its time once.
+    """
+    days = (each.astimezone(zone).date() for each in (later, earlier))
+    later_day, earlier_day = days
+    other = later_day != local.date() and earlier_day == local.date()
+    return earlier if other else later
 
 
 def _resumes(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
