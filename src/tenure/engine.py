@@ -40,6 +40,7 @@ from tenure.outbox.waiting import SENDING_OFF, Standing
 from tenure.schedules.builtin import builtin
 from tenure.schedules.declaring import registry
 from tenure.schedules.discovering import discover
+from tenure.schedules.ledger import retaining as kept
 from tenure.schedules.running import JobKind
 from tenure.schedules.schedules import Schedules
 from tenure.schedules.ticker import Ticker
@@ -289,17 +290,18 @@ class Engine:
 
     async def _plan(self, backend: Backend) -> None:
         """Seal what code declares, and offer it."""
-        packages = self._packages
-        if packages is None:
-            packages = registry()
-            if self._works:  # a command that only asks needs nobody's code
+        packages = registry() if self._packages is None else self._packages
+        if self._works:  # a command that only asks needs nobody's code
+            if self._packages is None:
                 await asyncio.to_thread(discover, self.settings.packages)
-        self._declared = {**builtin(self.outbox), **packages.seal()}
+            packages.seal()
+        self._declared = {**builtin(self.outbox), **packages.found}
         self._schedules = schedules = Schedules(
             backend,
             self._declared,
             submitter=self._submitter,
             committed=self._committed,
+            standing=lambda: self.outbox.standing,
         )
         packages.bind(schedules)
         self._exits.callback(packages.bind, None)
@@ -420,7 +422,7 @@ class Engine:
             self.clock,
             self.events,
             lambda: self.node,
-            more=retaining.STEPS,
+            more={**retaining.STEPS, **kept.STEPS},
         )
         self._tasks.start(retention.run(), name="engine.retention")
 

@@ -11,7 +11,7 @@
     │   ├── MethodNotAllowed                                        405
     │   ├── RequestTooSlow                                          408
     │   ├── Conflict  EventTypeExists  IdempotencyKeyReused
-    │   │   NodesBehind                                             409
+    │   │   NodesBehind  NameAmbiguous  WindowSucceeded             409
     │   ├── PayloadExpunged                                         410
     │   ├── PayloadTooLarge                                         413
     │   ├── ValidationFailed                                        422
@@ -53,6 +53,7 @@ __all__ = [
     "LimitReached",
     "MethodNotAllowed",
     "MissingPayload",
+    "NameAmbiguous",
     "NodesBehind",
     "NotFound",
     "NotJoinable",
@@ -70,6 +71,7 @@ __all__ = [
     "Unavailable",
     "ValidationFailed",
     "ValidationItem",
+    "WindowSucceeded",
     "WrongDeployment",
     "WrongKeyRing",
     "leaves",

@@ -10,6 +10,7 @@ from tenure.ids import LaneId, NodeId, TenantId, WorkId, new_work_id
 from tenure.outbox.keyring import KeyRing, new_key
 from tenure.outbox.model import OutboxSettings
 from tenure.outbox.outbox import Outbox
+from tenure.schedules.ledger import controls, outcomes
 from tenure.store import claims, nodes
 from tenure.store.backend import Backend
 from tenure.store.lanes import add_group, add_lane
@@ -17,6 +18,7 @@ from tenure.store.tx import Tx
 from tests.inbox.conftest import make_inbox
 from tests.inbox.world import hook, make_source, send
 from tests.outbox.world import accept, make_app, make_endpoint
+from tests.schedules.fleet import DAY_US, Fleet, definition, release
 from tests.store.yard import SECOND, answer, retry
 
 TENANT: Final = TenantId("default")
@@ -57,6 +59,27 @@ async def receive(backend: Backend, outbox: Outbox, ring: KeyRing) -> None:
     source = await make_source(inbox)
     assert (await send(inbox, source.path, hook("d-1"))).receipt is not None
     await inbox.aclose()
+
+
+async def plan(backend: Backend) -> None:
+    """Make a job with a window that a run stands for; the run has succeeded."""
+    fleet = Fleet(backend)
+    (job,) = (await fleet.start("jobs", release(definition("app:report")))).ids.values()
+
+    def filled(tx: Tx) -> None:
+        now = tx.now
+        (run,) = controls.backfill(
+            tx, job, since=now - DAY_US, until=now, actor="t", note=None
+        )
+        tx.run(
+            "UPDATE work SET state = 'succeeded', phase = NULL, due_at = NULL,"
+            " settled_at = :now WHERE subject = :run",
+            {"now": now, "run": run},
+        )
+        outcomes.end(tx, [(run, "succeeded", None, now)])
+
+    await backend.write(filled)
+    await fleet.stop("jobs")
 
 
 async def fill(backend: Backend) -> Full:
@@ -103,7 +126,9 @@ async def fill(backend: Backend) -> Full:
             "held": taken[1].work.id,
         }
 
-    return Full(**await backend.write(work), message=accepted.message.id, ring=ring)
+    made = await backend.write(work)
+    await plan(backend)
+    return Full(**made, message=accepted.message.id, ring=ring)
 
 
 class _Quiet:
@@ -133,6 +158,15 @@ def _new(lane: LaneId, order_key: str | None = None) -> claims.NewWork:
 
 
 BREAKS: Final[dict[str, tuple[str, ...]]] = {
+    "job.lane": ("UPDATE job SET lane = -1",),
+    "job.fired_to": (
+        "UPDATE job_window SET mark = ''",
+        "UPDATE job SET fired_to = 0",
+    ),
+    "job.spelling": ("UPDATE job_spelling SET job = 'job_none'",),
+    "job_window.run": ("UPDATE job_window SET state = 'open', run = 'run_none'",),
+    "job_run.work": ("UPDATE job_run SET state = 'open', work = 'wrk_none'",),
+    "job_run.outcome": ("UPDATE work SET state = 'dead' WHERE kind = 'job'",),
     "work.row": ("UPDATE work SET settled_at = 1 WHERE id = :tried",),
     "work.evidence": ("DELETE FROM attempt WHERE work = :tried",),
     "work.holder": ("DELETE FROM node WHERE id = :node",),

@@ -17,6 +17,7 @@ from tenure.schedules.model import Definition, JobSettings
 from tenure.store import nodes
 from tenure.store.backend import Backend
 from tenure.store.tx import Tx
+from tests.invariants import faults
 
 TENANT = TenantId("default")
 DAY_US = 86_400_000_000
@@ -93,7 +94,8 @@ class Fleet:
         return at
 
     async def fired(self) -> tuple[int, int, int]:
-        """Return how many windows, runs and work rows there are."""
+        """Return how many windows, runs and work rows there are; all must be sound."""
+        assert await self.backend.read(faults) == []
         (row,) = await self.rows(
             "SELECT (SELECT count(*) FROM job_window WHERE state <> 'skipped') AS w,"
             " (SELECT count(*) FROM job_run) AS r,"

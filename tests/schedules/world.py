@@ -16,6 +16,7 @@ from tenure.limits import Durations
 from tenure.outbox.keyring import new_key
 from tenure.schedules.declaring import Packages
 from tenure.schedules.model import Job, Run
+from tests.invariants import faults
 
 TENANT = TenantId("default")
 FAST = Durations(20)
@@ -39,6 +40,7 @@ async def engine_of(
     )
     async with engine:
         yield engine
+        assert await engine.backend.read(faults) == []
 
 
 async def until_runs(

@@ -5,15 +5,19 @@ from typing import Annotated, Any, Final
 import typer
 
 from tenure.cli import options
+from tenure.cli.runs import show_run
 from tenure.cli.screen import Screen, when
 from tenure.cli.verbs import Call, verb
+from tenure.ids import Prefix
 
 MOVING: Final = frozenset({"due", "in_flight"})
 """Codes of an explanation that change by themselves within moments."""
 NOBODY: Final = frozenset({"no_capable_node", "holder_silent"})
 """Codes that wait for a node."""
 
-Ref = Annotated[str, typer.Argument(metavar="MESSAGE|WORK", help="msg_… or wrk_….")]
+Ref = Annotated[
+    str, typer.Argument(metavar="MESSAGE|WORK|RUN", help="msg_…, wrk_… or run_….")
+]
 
 
 def add(app: typer.Typer) -> None:
@@ -23,6 +27,9 @@ def add(app: typer.Typer) -> None:
 
 def explain(call: Call, ref: Ref, app: options.App = None) -> None:
     """Say why each endpoint matched or not, what came back, and why it waits now."""
+    if ref.startswith(f"{Prefix.RUN}_"):
+        show_run(call, ref)
+        return
     path = f"/explain/{ref}" if app is None else f"/app/{app}/msg/{ref}/explain"
     found = call.api().get(f"/api/v1{path}")
     if call.screen.as_json:

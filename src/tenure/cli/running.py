@@ -6,6 +6,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from tenure.cli.planning import import_from_here
 from tenure.config import Settings
 from tenure.engine import Engine
 from tenure.limits import HTTP_STOP_SECONDS
@@ -80,6 +81,7 @@ async def run_node(
     stop = _Stop()
     stop.listen(orphaned)
     tasks = Tasks(lambda _name, _error: stop.now())
+    import_from_here()
     engine = Engine(settings)
     _listen_levels(engine)
     stop.hurry = engine.hurry

@@ -24,7 +24,8 @@ def _show(call: Call, run: Any) -> None:
             "run": run["id"],
             "job": run["job"],
             "state": run["state"],
-            "why": run["reason"],
+            "why": run["reason"] or run.get("why"),
+            "rule": run.get("rule"),
             "origin": run["origin"]
             + (f" by {run['actor']}" if run["actor"] else "")
             + (f": {run['note']}" if run["note"] else ""),
@@ -76,6 +77,11 @@ def list_runs(
 @verb(runs, "show")
 def show(call: Call, ref: Ref) -> None:
     """Show a run: each attempt, its error, the lines that it logged."""
+    show_run(call, ref)
+
+
+def show_run(call: Call, ref: str) -> None:
+    """Print a run with its attempts."""
     run = call.api().get(f"{_ROOT}/{ref}")
     _show(call, run)
     if call.screen.as_json:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tenure.clock import SystemClock
-from tenure.doctor import deployment, inbox, outbox, waiting, work
+from tenure.doctor import deployment, inbox, outbox, schedules, waiting, work
 from tenure.doctor.model import (
     About,
     Check,
@@ -50,6 +50,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *work.CHECKS,
     *outbox.CHECKS,
     *inbox.CHECKS,
+    *schedules.CHECKS,
 )
 """Every invariant that is looked at, the quick ones first."""
 

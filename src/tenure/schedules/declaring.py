@@ -253,6 +253,11 @@ class Packages:
             check_declarations(said)
         except ValueError as error:
             raise ConfigInvalid(str(error)) from None
+        return self.found
+
+    @property
+    def found(self) -> Mapping[Coordinate, Declared]:
+        """What is registered so far; nothing is sealed by asking."""
         return MappingProxyType(dict(sorted(self._found.items())))
 
     def bind(self, bound: Bound | None) -> None:

@@ -16,7 +16,8 @@ from tenure.clock import US
 from tenure.errors import NotFound, ValidationFailed
 from tenure.ids import JobId, LaneId, RunId, TenantId, new_run_id, new_work_id
 from tenure.limits import JOB_ARGS_BYTES, SUBMIT_MANY_MAX
-from tenure.schedules.ledger import controls, jobs, reading, runs
+from tenure.outbox.waiting import NORMAL
+from tenure.schedules.ledger import controls, explaining, jobs, reading, runs
 from tenure.schedules.model import Definition, NewRun, Origin
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from tenure.naming.coordinates import Coordinate
     from tenure.outbox.joining import Submitter
+    from tenure.outbox.waiting import Standing, Waits
     from tenure.schedules.declaring import Declared
     from tenure.schedules.ledger.reading import Upcoming
     from tenure.schedules.model import Job, Run, Window
@@ -52,11 +54,13 @@ class Schedules:
         submitter: Submitter | None = None,
         committed: Callable[[], None] = lambda: None,
         changed: Callable[[], None] = lambda: None,
+        standing: Callable[[], Standing] = lambda: NORMAL,
     ) -> None:
         self._backend: Final = backend
         self._declared: Final = declared
         self._submitter: Final = submitter
         self._committed: Final = committed
+        self.standing: Final = standing
         self.changed: Callable[[], None] = changed
 
     # --- submitting ------------------------------------------------------------------
@@ -172,6 +176,17 @@ class Schedules:
     async def find_run(self, tenant: TenantId, id_: str) -> Run:
         """Return one run. Raises NotFound."""
         return await self._backend.read(lambda tx: runs.read(tx, tenant, id_))
+
+    async def explain(self, tenant: TenantId, id_: str) -> Waits | None:
+        """Say why a run stands where it stands; None once its work is not kept."""
+
+        def read(tx: Tx) -> Waits | None:
+            run = runs.read(tx, tenant, id_)
+            if run.work_state is None:
+                return None
+            return explaining.why(tx, run.work, self.standing())
+
+        return await self._backend.read(read)
 
     async def attempts(self, tenant: TenantId, id_: str) -> list[reading.RunAttempt]:
         """Return the attempts of a run with their logs, the oldest first."""

@@ -274,6 +274,9 @@ class RunAttemptOut(Out):
 class RunDetailOut(RunOut):
     """A run with its attempts."""
 
+    why: str | None
+    rule: str | None
+    next_at: str | None
     tries: list[RunAttemptOut]
 
 
@@ -317,7 +320,8 @@ class UninstalledOut(Out):
     jobs: int
 
 
-def _when(at: int | None) -> str | None:
+def when(at: int | None) -> str | None:
+    """Return an instant as the API shows it."""
     return None if at is None else to_rfc3339(at)
 
 
@@ -339,15 +343,15 @@ def job_out(job: Job) -> Json:
         "doc": body.doc,
         "formerly": list(body.formerly),
         "overridden": job.overridden,
-        "nextAt": _when(job.nominal_at),
-        "dueAt": _when(job.due_at),
-        "firedTo": _when(job.fired_to),
-        "pausedAt": _when(job.paused_at),
+        "nextAt": when(job.nominal_at),
+        "dueAt": when(job.due_at),
+        "firedTo": when(job.fired_to),
+        "pausedAt": when(job.paused_at),
         "pausedBy": job.paused_by,
         "pausedNote": job.paused_note,
         "counts": dict(job.counts),
         "lastOutcome": job.last_outcome,
-        "lastEndedAt": _when(job.last_ended_at),
+        "lastEndedAt": when(job.last_ended_at),
         "createdAt": to_rfc3339(job.created_at),
         "version": job.version,
     }
@@ -372,9 +376,9 @@ def window_out(window: Window) -> Json:
         "state": window.state,
         "runId": window.run,
         "reason": window.reason,
-        "until": _when(window.until_at),
+        "until": when(window.until_at),
         "windows": window.windows,
-        "settledAt": _when(window.settled_at),
+        "settledAt": when(window.settled_at),
     }
 
 
@@ -388,16 +392,16 @@ def run_out(run: Run) -> Json:
         "state": run.state,
         "reason": run.reason,
         "origin": run.origin,
-        "window": _when(run.window_at),
+        "window": when(run.window_at),
         "args": msgspec.json.decode(run.args),
         "key": run.key,
         "actor": run.actor,
         "note": run.note,
         "attempts": run.attempts,
         "workState": run.work_state,
-        "dueAt": _when(run.due_at),
+        "dueAt": when(run.due_at),
         "createdAt": to_rfc3339(run.created_at),
-        "endedAt": _when(run.ended_at),
+        "endedAt": when(run.ended_at),
     }
 
 
@@ -409,9 +413,9 @@ def attempt_out(attempt: RunAttempt) -> Json:
         "node": attempt.node,
         "outcome": attempt.outcome,
         "reason": attempt.reason,
-        "begunAt": _when(attempt.begun_at),
+        "begunAt": when(attempt.begun_at),
         "endedAt": to_rfc3339(attempt.ended_at),
-        "nextAt": _when(attempt.next_due_at),
+        "nextAt": when(attempt.next_due_at),
         "error": attempt.error,
         "logs": list(attempt.logs),
         "dropped": attempt.dropped,
@@ -425,7 +429,7 @@ def package_out(package: PackageView) -> Json:
         "installed": package.installed,
         "jobs": package.jobs,
         "seenAt": to_rfc3339(package.seen_at),
-        "uninstalledAt": _when(package.uninstalled_at),
+        "uninstalledAt": when(package.uninstalled_at),
     }
 
 

@@ -296,10 +296,14 @@ def edit(tx: Tx, id_: JobId, overrides: dict[str, Any]) -> None:
     """
     row = _locked(tx, id_)
     laid: dict[str, Any] = msgspec.json.decode(row.overrides)
-    settings = {**laid.get("settings", {}), **overrides.pop("settings", {})}
-    laid = {**laid, **overrides, "settings": settings}
-    laid["settings"] = {k: v for k, v in laid["settings"].items() if v is not None}
-    laid = {k: v for k, v in laid.items() if v not in (None, {})}
+    settings = overrides.pop("settings", {})
+    kept = {} if settings is None else {**laid.get("settings", {}), **settings}
+    laid = {
+        **laid,
+        **overrides,
+        "settings": {name: value for name, value in kept.items() if value is not None},
+    }
+    laid = {name: value for name, value in laid.items() if value not in (None, {})}
     text = msgspec.json.encode(laid, order="deterministic").decode()
     said = tx.scalar(
         "SELECT body FROM job_definition WHERE job = :job AND hash = :hash",

@@ -57,8 +57,12 @@ async def get(run_id: str, caller: TenantCaller, here: Here) -> Response:
     """Return a run with its attempts and what they logged."""
     found = await here.schedules.find_run(caller.tenant, run_id)
     tries = await here.schedules.attempts(caller.tenant, run_id)
+    waits = await here.schedules.explain(caller.tenant, run_id)
     shown = planned.run_out(found) | {
-        "tries": [planned.attempt_out(each) for each in tries]
+        "why": None if waits is None else waits.why,
+        "rule": None if waits is None else waits.rule,
+        "nextAt": None if waits is None else planned.when(waits.next_at),
+        "tries": [planned.attempt_out(each) for each in tries],
     }
     return json_answer(shown).response()
 
