@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tenure.outbox.model import Accepted
     from tenure.schedules.declaring import Job, Package
     from tenure.schedules.model import Degraded, Skipped, Snooze
+    from tenure.schedules.reminders import Due
     from tenure.schedules.running import current_run
 
     F = TypeVar("F", bound=Callable[[Received], Any])
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Degraded",
+    "Due",
     "Engine",
     "Received",
     "Retry",
@@ -44,6 +46,7 @@ __all__ = [
     "job",
     "on",
     "package",
+    "reminder",
     "submit",
     "submit_async",
 ]
@@ -125,8 +128,19 @@ def job(**told: Any) -> Callable[[Callable[P, R]], Job[P, R]]:
     return registry().package(PACKAGE).job(**told)
 
 
+def reminder(**told: Any) -> Callable[[Callable[[Due], R]], Callable[[Due], R]]:
+    """Register a function of the package `app` that is told of records in time.
+
+    What it takes, and the errors: `tenure.schedules.declaring.Package.reminder`.
+    """
+    from tenure.schedules.declaring import PACKAGE, registry
+
+    return registry().package(PACKAGE).reminder(**told)
+
+
 _LAZY: Final = {
     "Degraded": "tenure.schedules.model",
+    "Due": "tenure.schedules.reminders",
     "Engine": "tenure.engine",
     "Received": "tenure.outbox.carriers.functions",
     "Retry": "tenure.outbox.carriers.functions",

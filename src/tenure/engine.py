@@ -338,7 +338,7 @@ class Engine:
             carriers=carriers.by_kind,
         )
         # Its names are constants of its class.
-        jobs = JobKind(self.clock)
+        jobs = JobKind(backend, self.clock)
         self._exits.callback(jobs.close)
         kinds = seal(self._counted(cast("Kind", each)) for each in (delivery, jobs))
         serves = frozenset(kind.needs for kind in kinds.values()) | carriers.needs

@@ -55,6 +55,7 @@ BACKFILL_WINDOWS_MAX: Final = 10_000  # windows of one backfill
 RUN_DAYS: Final = 30  # a run that is over is kept so long,
 RUNS_KEPT: Final = 100  # and of each job always so many
 WINDOW_DAYS: Final = 400  # more than a year: what fired is known when it is asked
+REMINDER_PAGE_ROWS: Final = 500  # of a source, looked at in one transaction
 PREVIEW_INSTANTS_MAX: Final = 1_000  # of one preview
 
 # --- Worker: what runs at once --------------------------------------------------------

@@ -31,12 +31,18 @@ SILENCE = "tests/interleaving/test_silence.py"
 OTHER_BODY = "test_the_same_key_with_another_body_is_refused_and_stores_nothing"
 RACES = "tests/interleaving/test_receiving.py"
 RECEIVER = "tests/inbox/test_receiver.py"
+TICKING = "tests/schedules/ledger/test_ticking.py"
+FIRES = "tests/interleaving/test_ticking.py"
 BETWEEN = "tests/interleaving/test_committing.py"
 CHANGED = "test_a_source_that_changes_between_verification_and_commit_is_judged_again"
 CHANGES = ("disabled-410-0", "rotated away-401-0", "deleted-404-0")
 PULLING = "tests/inbox/pulling/test_puller.py"
 UNUSED = "test_case_47_what_was_not_stored_uses_nothing_up"
 ACCEPTING = "tests/outbox/ledger/test_accepting.py"
+COMMITS = """\
+    tx.conn.exec_driver_sql("COMMIT")
+    tx.conn.exec_driver_sql("BEGIN")
+"""
 FOLLOW = """\
         for name, value in getattr(response, "headers", ()):
             if name.lower() == b"location":
@@ -461,6 +467,94 @@ def _accepted(ready: Ready, receipt: ReceiptId) -> Reply:
             (
                 "tests/outbox/test_cel.py::test_one_application_s_slow_filter_does_not"
                 "_rest_another_s[sqlite]"
+            ),
+        ),
+    ),
+    Guard(
+        name="keys by loading order",
+        edits=(
+            (
+                "naming/keys.py",
+                'ordered = sorted(sharing, key=lambda item: (item.package or "", item.id))',
+                "ordered = sharing",
+            ),
+        ),
+        tests=("tests/naming/test_keys.py::test_no_order_of_loading_changes_a_key",),
+    ),
+    Guard(
+        name="window without its unique key",
+        edits=(
+            (
+                "schedules/ledger/ticking.py",
+                "    return {(row[0], row[1], row[2]) for row in found}",
+                "    del found\n    return {(w[0], w[1], w[2]) for w in windows}",
+            ),
+        ),
+        tests=(
+            f"{TICKING}::test_a_window_that_exists_already_is_passed_and_not_fired",
+        ),
+    ),
+    Guard(
+        name="advance and submit in two transactions",
+        edits=(
+            (
+                "schedules/ledger/ticking.py",
+                "    runs.add(tx, fresh)\n",
+                COMMITS + "    runs.add(tx, fresh)\n",
+            ),
+        ),
+        tests=(
+            (
+                f"{FIRES}::test_a_crash_at_every_statement_neither_loses_nor_doubles_the_"
+                "window[sqlite-old ticks]"
+            ),
+        ),
+    ),
+    Guard(
+        name="fired_to ignored",
+        edits=(
+            (
+                "schedules/ledger/ticking.py",
+                "    floor = max(row.fired_to or row.edited_at, row.edited_at)\n",
+                "    floor = 0\n",
+            ),
+        ),
+        tests=(
+            (
+                f"{TICKING}::test_what_has_fired_is_not_fired_again_although_its_window_is_"
+                "gone"
+            ),
+        ),
+    ),
+    Guard(
+        name="spelling looked up by text",
+        edits=(
+            (
+                "naming/spellings.py",
+                "for text in declared[coordinate]\n            if",
+                "for text in ()\n            if",
+            ),
+        ),
+        tests=(
+            (
+                "tests/schedules/ledger/test_catalogue.py::test_a_renamed_and_moved_job_keeps"
+                "_its_windows_its_counters_and_its_runs"
+            ),
+        ),
+    ),
+    Guard(
+        name="overlap by what runs say instead of live work",
+        edits=(
+            (
+                "schedules/ledger/runs.py",
+                " WHERE w.state IN ('ready', 'claimed') ORDER BY r.id",
+                " ORDER BY r.id",
+            ),
+        ),
+        tests=(
+            (
+                "tests/schedules/ledger/test_catalogue.py::test_case_64_a_run_that_was_lost_"
+                "holds_no_window_up"
             ),
         ),
     ),

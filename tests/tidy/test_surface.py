@@ -4,6 +4,7 @@ import tenure
 # joins it is a promise. Both belong into the changelog.
 SURFACE = (
     "Degraded",
+    "Due",
     "Engine",
     "Received",
     "Retry",
@@ -15,6 +16,7 @@ SURFACE = (
     "job",
     "on",
     "package",
+    "reminder",
     "submit",
     "submit_async",
 )

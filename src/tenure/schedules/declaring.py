@@ -17,9 +17,11 @@ from tenure.errors import ConfigInvalid
 from tenure.naming.coordinates import Coordinate, check_name, check_package
 from tenure.naming.spellings import check_declarations, parse_formerly
 from tenure.schedules.calendar.model import encode
+from tenure.schedules.calendar.parsing import parse_duration, parse_zone
 from tenure.schedules.model import Definition
 from tenure.schedules.options import check_settings, schedule_of
 from tenure.schedules.parameters import Parameters
+from tenure.schedules.reminders import Due, Match, Source, calling
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,6 +63,8 @@ class Declared:
     definition: Definition
     call: Callable[..., Any]
     parameters: Parameters
+    match: Match | None = None
+    """Set for a reminder: a window looks through its source, a reminder calls `call`."""
 
 
 class Job(Generic[P, R]):
@@ -180,6 +184,68 @@ class Package:
 
         return register
 
+    def reminder(
+        self,
+        *,
+        of: Source,
+        offsets: Sequence[timedelta | str] = (),
+        within: timedelta | str | None = None,
+        where: Callable[[Mapping[str, Any]], bool] | None = None,
+        name: str | None = None,
+        formerly: Sequence[str] = (),
+        zone: str = "UTC",
+        cron: str = "0 * * * *",
+        **more: Any,
+    ) -> Callable[[Callable[[Due], R]], Callable[[Due], R]]:
+        """Register a function that is told of records relative to an instant of theirs.
+
+        ``of`` is the source of records; ``offsets`` (``"-3d"``, ``"2h"``) or ``within``
+        say when, on the days of ``zone``; ``where`` narrows the records. The source is
+        looked through by ``cron``. Each (offset, matched local day, record) is told
+        once; a failure is retried as a submitted job's. Raises ConfigInvalid.
+        """
+        match = _match(of, offsets, within, where, zone)
+
+        def register(call: Callable[[Due], R]) -> Callable[[Due], R]:
+            self._remind(call, name, formerly, match, {"cron": cron, **more})
+            return call
+
+        return register
+
+    def _remind(
+        self,
+        call: Callable[[Due], Any],
+        name: str | None,
+        formerly: Sequence[str],
+        match: Match,
+        more: dict[str, Any],
+    ) -> None:
+        said = f"{self.name}:{name or getattr(call, '__name__', '')}"
+        try:
+            own = check_name(said.partition(":")[2])
+            before = tuple(str(parse_formerly(text, self.name)) for text in formerly)
+            schedule, rest = schedule_of({"zone": match.zone}, more)
+            # Looking twice changes nothing, and must not hold reminders up.
+            settings = check_settings({"overlap": "allow", **rest}, scheduled=True)
+        except ValueError as error:
+            raise ConfigInvalid(f"reminder {said}: {error}") from None
+        wrapped = calling(call)
+        declared = Declared(
+            definition=Definition(
+                package=self.name,
+                name=own,
+                formerly=tuple(sorted(before)),
+                schedule=None if schedule is None else encode(schedule),
+                settings=settings,
+                doc=(call.__doc__ or "").strip().partition("\n")[0],
+                reminder=f"offsets {match.offsets_us}, within {match.within_us} µs",
+            ),
+            call=wrapped,
+            parameters=Parameters(wrapped, said),
+            match=match,
+        )
+        self._packages.add(declared)
+
     def _register(
         self,
         call: Callable[P, R],
@@ -215,6 +281,37 @@ class Package:
         )
         self._packages.add(declared)
         return Job(declared, self._packages, call)
+
+
+def _match(
+    of: Source,
+    offsets: Sequence[timedelta | str],
+    within: timedelta | str | None,
+    where: Callable[[Mapping[str, Any]], bool] | None,
+    zone: str,
+) -> Match:
+    """Return what a reminder matches. Raises ConfigInvalid."""
+    if bool(offsets) == (within is not None):
+        raise ConfigInvalid("a reminder has offsets, or within: give one of them")
+    try:
+        return Match(
+            source=of,
+            offsets_us=tuple(sorted(_offset(each) for each in offsets)),
+            within_us=None if within is None else parse_duration(within, name="within"),
+            zone=parse_zone(zone),
+            where=where,
+        )
+    except ValueError as error:
+        raise ConfigInvalid(f"a reminder: {error}") from None
+
+
+def _offset(given: timedelta | str) -> int:
+    """Return µs; `-3d` is before the instant."""
+    if isinstance(given, timedelta):
+        return given // timedelta(microseconds=1)
+    before = given.startswith("-")
+    size = parse_duration(given.removeprefix("-"), name="offsets", zero=True)
+    return -size if before else size
 
 
 class Packages:

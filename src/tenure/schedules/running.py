@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import traceback
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -36,18 +36,19 @@ from tenure.schedules.ledger.runs import KIND
 from tenure.schedules.model import (
     Definition,
     Degraded,
-    Origin,
     Outcome,
     Skipped,
     Snooze,
 )
+from tenure.schedules.reminders import scan
 from tenure.work.kinds import Prepared, Ran
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tenure.clock import Clock
     from tenure.schedules.declaring import Declared
+    from tenure.store.backend import Backend
     from tenure.store.claims import Claimed, Effect, Settled
     from tenure.store.tx import AnyRow, Tx
     from tenure.work.kinds import Guard, Loaded
@@ -57,7 +58,7 @@ __all__ = ["JobKind", "RunContext", "current_run"]
 _NO_CODE_SECONDS: Final = 5.0  # a shared lane's row whose code is on another node
 _RUNS: Final = (
     "SELECT r.id, r.job, r.origin, r.window_at, r.args, r.scope, r.record, j.code,"
-    " j.body, j.package, j.name FROM {asked} JOIN job_run r ON r.id = b.id"
+    " j.body, j.package, j.name, j.created_at FROM {asked} JOIN job_run r ON r.id = b.id"
     " JOIN job j ON j.id = r.job"
 )
 
@@ -105,16 +106,19 @@ class _Job:
     coordinate: str
     origin: str
     window_at: int | None
-    args: bytes
+    args: bytes | None
+    scope: str | None
+    created_at: int
     body: Definition
 
 
 class JobKind:
     """Runs the jobs of this process. `known` maps a job's id to what was declared."""
 
-    __slots__ = ("_clock", "_threads", "known")
+    __slots__ = ("_backend", "_clock", "_threads", "known")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        self._backend: Final = backend
         self._clock: Final = clock
         self._threads: Final = Threads(JOB_THREADS, name="job")
         lines.install()
@@ -152,8 +156,14 @@ class JobKind:
         declared = self.known.get(job.code)
         if declared is None:
             return _later(guard, _NO_CODE_SECONDS, "its code is on another node")
+        if declared.match is not None and job.scope is None:
+            scanning = partial(
+                scan, declared.match, self._backend, job.job, job.body, job.created_at
+            )
+            declared = replace(declared, call=_async(scanning), match=None)
+            job = replace(job, args=None)
         try:
-            kwargs = declared.parameters.decode(job.args)
+            kwargs = {} if job.args is None else declared.parameters.decode(job.args)
         except TenureError as error:
             return Ran(result=commands.Parked(reason=_short(f"arguments: {error}")))
         context = self._context(prepared.claimed, job, guard)
@@ -256,8 +266,8 @@ class JobKind:
     def _retry_at(self, claimed: Claimed, job: _Job, guard: Guard) -> int | None:
         """Return when to try again: exponential, with full jitter; None for never."""
         settings = job.body.settings
-        windowed = job.window_at is not None or job.origin == Origin.REMINDER
-        attempts = settings.attempts or (1 if windowed else JOB_ATTEMPTS)
+        once = job.window_at is not None
+        attempts = settings.attempts or (1 if once else JOB_ATTEMPTS)
         tries = claimed.work.tries + 1
         if tries >= attempts:
             return None
@@ -272,6 +282,15 @@ class JobKind:
     def effects(self, items: Sequence[Settled]) -> Sequence[Effect]:
         """Write down runs that are over, their windows and counters."""
         return effects(items)
+
+
+def _async(call: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[None]]:
+    """Return a coroutine function of nothing: what a window of a reminder calls."""
+
+    async def looked() -> None:
+        await call()
+
+    return looked
 
 
 def _prepare(claimed: Claimed, row: AnyRow | None) -> Loaded:
@@ -289,6 +308,8 @@ def _prepare(claimed: Claimed, row: AnyRow | None) -> Loaded:
         origin=row.origin,
         window_at=row.window_at,
         args=bytes(row.args),
+        scope=row.scope,
+        created_at=row.created_at,
         body=body,
     )
     return Prepared(claimed=claimed, job=job)
