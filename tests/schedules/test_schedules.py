@@ -12,6 +12,8 @@ from tenure.errors import NotFound, ValidationFailed, WindowSucceeded
 from tenure.schedules.declaring import Packages
 from tenure.schedules.model import Degraded, Skipped, Snooze
 from tenure.schedules.running import current_run
+from tenure.store.backend import open_backend
+from tenure.telemetry.events import Event
 from tests.schedules.world import (
     TENANT,
     ended,
@@ -273,3 +275,55 @@ def test_a_timedelta_is_an_interval():
         pass
 
     assert str(monthly.coordinate) == "app:monthly"
+
+
+async def test_case_61_counters_are_right_when_ten_runs_end_at_once(database_url: str):
+    packages, gate = Packages(), asyncio.Event()
+
+    @packages.package("app").job(attempts=1)
+    async def odd(number: int) -> None:
+        await gate.wait()
+        if number % 2:
+            raise ValueError(str(number))
+
+    async with engine_of(database_url, packages) as engine:
+        runs = await odd.submit_many([{"number": n} for n in range(10)])
+        gate.set()
+        for run in runs:
+            await ended(engine, run)
+        counts = (await job_of(engine, "odd")).counts
+        assert (counts["succeeded"], counts["failed"]) == (5, 5)
+
+
+async def test_a_catalogue_that_cannot_be_read_stops_nothing_and_splits_no_history(
+    database_url: str,
+):
+    packages = Packages()
+
+    @packages.package("app").job(every="1d")
+    async def daily() -> None:
+        pass
+
+    async with engine_of(database_url, packages) as engine:
+        first = (await job_of(engine, "daily")).id
+    backend = await open_backend(database_url)
+    await backend.write(lambda tx: tx.run("ALTER TABLE job_spelling RENAME TO hidden"))
+    await backend.aclose()
+    again = Packages()
+    again.package("app").job(every="1d", name="daily")(daily.__wrapped__)
+    async with engine_of(database_url, again) as engine:
+        assert engine.health().node is not None  # it is there, and sends
+        assert engine.events.count(Event.CATALOGUE_UNREADABLE) == 1
+        await asyncio.sleep(0.3)
+        assert engine.events.count(Event.CATALOGUE_UNREADABLE) == 1
+        await engine.backend.write(
+            lambda tx: tx.run("ALTER TABLE hidden RENAME TO job_spelling")
+        )
+        async with asyncio.timeout(20):
+            while not engine.events.count(Event.CATALOGUE_READ):  # noqa: ASYNC110 - a loop
+                await asyncio.sleep(0.02)
+        await pass_to_window(engine, "daily")
+        (run,) = await until_runs(
+            engine, "daily", lambda runs: [r.state for r in runs] == ["succeeded"]
+        )
+        assert run.job == first

@@ -234,3 +234,16 @@ async def test_case_64_a_run_that_was_lost_holds_no_window_up(backend: Backend):
     assert [row["state"] for row in states] == ["cancelled", "open"]
     windows = await fleet.rows("SELECT state FROM job_window ORDER BY at")
     assert [row["state"] for row in windows] == ["cancelled", "open"]
+
+
+async def test_case_57_what_one_node_pauses_no_other_fires(backend: Backend):
+    fleet = Fleet(backend)
+    said = release(definition("app:report"))
+    (job,) = (await fleet.start("a", said)).ids.values()
+    await fleet.start("b", said)
+    await fleet.pass_to_next()
+    await backend.write(lambda tx: controls.pause(tx, job, actor="ops", note=None))
+    assert (await fleet.tick("b")).fired == 0
+    await backend.write(lambda tx: controls.resume(tx, job))
+    assert (await fleet.tick("b")).fired == 1
+    assert (await fleet.tick("a")).fired == 0
