@@ -25,6 +25,7 @@ BENCHES: Final = {
     "growth": "T5, cases 23, 24: a claim beside what must not matter",
     "memory": "T6: the resident set beside a backlog",
     "idle": "T7: statements of an idle node",
+    "ticks": "T9: jobs that fire, beside plain inserts and many schedules",
     "bulkhead": "case 9: one endpoint of 30 s beside 200 quick ones",
     "pinned": "case 22: a long transaction pins the oldest snapshot",
 }

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tenure.errors import InvariantViolated
+from tenure.errors import InvariantViolated, Refused
 from tenure.ids import TenantId
 from tenure.naming.coordinates import BUILTIN, Coordinate
+from tenure.outbox.carriers.functions import Stop
 from tenure.outbox.model import Idempotency, NewMessage
 from tenure.schedules.declaring import Declared
 from tenure.schedules.model import Definition, JobSettings, Overlap
@@ -37,9 +38,12 @@ def builtin(outbox: Outbox) -> Mapping[Coordinate, Declared]:
         message = NewMessage(event_type=event_type, body=msgspec.json.encode(payload))
         # A second attempt of the run finds the first one's message.
         once = Idempotency(key=f"job-run:{run.run}", body_hash=run.run)
-        await outbox.accept(
-            TenantId(run.tenant), application, message, idempotency=once
-        )
+        try:
+            await outbox.accept(
+                TenantId(run.tenant), application, message, idempotency=once
+            )
+        except Refused as error:  # it would be refused again
+            raise Stop(str(error)) from None
 
     definition = Definition(
         package=SEND.package,

@@ -19,7 +19,7 @@ from tenure.errors import AuthenticationFailed, NotFound, TenureError
 from tenure.limits import LIST_MAX, OVERVIEW_CACHE_MAX, OVERVIEW_CACHE_SECONDS
 from tenure.outbox.model import AttemptFilter, Caller, PageIn
 from tenure.server.auth import KeyDoor, basic, check_app
-from tenure.server.dashboard import receipts
+from tenure.server.dashboard import jobs, receipts
 from tenure.server.dashboard.assets import MEDIA_TYPES, STATIC, environment
 from tenure.server.dashboard.figures import Overview, read_overview
 from tenure.server.problems import shown_message, wait_headers
@@ -133,9 +133,12 @@ def install(app: FastAPI) -> None:
         ("/sources", receipts.sources),
         ("/source/{source_id}", receipts.source),
         ("/receipt/{receipt_id}", receipts.receipt),
+        ("/jobs", jobs.jobs),
+        ("/job/{job}", jobs.job),
+        ("/run/{run_id}", jobs.run),
     ):
-        inbound = partial(shown, pages, app.state.site)
-        app.router.add_route(path, _guarded(pages, inbound), include_in_schema=False)
+        page = partial(shown, pages, app.state.site)
+        app.router.add_route(path, _guarded(pages, page), include_in_schema=False)
     for name, data in STATIC.items():
         show = _static(data, MEDIA_TYPES[name])
         app.router.add_route(f"/static/{name}", show, include_in_schema=False)
