@@ -25,9 +25,13 @@ async def test_jobs_and_runs_are_shown_without_markup_of_others(
         return "" if not found["tries"] else str(found["tries"][0]["reason"])
 
     assert "eventType" in await until(ended, bool)  # such a type is no event type
+    often = {"name": "often", "calls": job, "schedule": {"every": "1d"}}
+    other = (await client.post("/api/v1/job", json=often | {"args": sent})).json()["id"]
     async with httpx.AsyncClient(
         base_url=service.url, auth=("", service.key)
     ) as reader:
+        assert "interval" in (await reader.get(f"/job/{other}")).text
+        assert "when a run is submitted" in (await reader.get("/job/builtin:send")).text
         listed = (await reader.get("/jobs")).text
         assert f'href="/job/{job}"' in listed
         shown = (await reader.get(f"/job/{job}")).text

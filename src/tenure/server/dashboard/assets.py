@@ -7,12 +7,15 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 TEMPLATE_NAMES: Final = (
     "base.html",
+    "job.html",
+    "jobs.html",
     "key.html",
     "message.html",
     "overview.html",
     "parts.html",
     "problem.html",
     "receipt.html",
+    "run.html",
     "source.html",
     "sources.html",
 )
