@@ -327,3 +327,37 @@ async def test_a_catalogue_that_cannot_be_read_stops_nothing_and_splits_no_histo
             engine, "daily", lambda runs: [r.state for r in runs] == ["succeeded"]
         )
         assert run.job == first
+
+
+async def test_a_job_that_fails_too_often_in_a_row_pauses_itself(database_url: str):
+    packages = Packages()
+
+    @packages.package("app").job(attempts=1, pause_on_failure=3)
+    async def broken() -> None:
+        raise RuntimeError("no disk")
+
+    async with engine_of(database_url, packages) as engine:
+        for _ in range(2):
+            await ended(engine, await broken.submit())
+        assert (await job_of(engine, "broken")).state == "on demand"
+        await ended(engine, await broken.submit())
+        async with asyncio.timeout(20):
+            while (job := await job_of(engine, "broken")).state != "paused":  # noqa: ASYNC110 - a loop
+                await asyncio.sleep(0.02)
+        assert (job.paused_by, job.paused_note) == ("tenure", "3 runs failed in a row")
+        assert (await engine.schedules.resume(TENANT, "broken")).state == "on demand"
+
+
+async def test_a_hosts_own_logging_is_left_as_it_is(database_url: str):
+    packages, root = Packages(), logging.getLogger()
+    before = (list(root.handlers), root.level)
+
+    @packages.package("app").job()
+    async def talks() -> None:
+        logging.getLogger("app").warning("said")
+
+    async with engine_of(database_url, packages) as engine:
+        run = await ended(engine, await talks.submit())
+        (attempt,) = await engine.schedules.attempts(TENANT, run.id)
+        assert [line.rpartition(": ")[2] for line in attempt.logs] == ["said"]
+    assert (list(root.handlers), root.level) == before

@@ -35,7 +35,7 @@ def _args(text: str | None) -> dict[str, Any] | None:
     return found
 
 
-def _find(call: Call, ref: str) -> Any:
+def find_job(call: Call, ref: str) -> Any:
     """Return the job that a key or name means; the coordinate is printed with it."""
     return call.api().get(f"{_ROOT}/{ref}", keys=True)
 
@@ -113,7 +113,7 @@ def list_jobs(
 @verb(jobs, "show")
 def show(call: Call, ref: Ref) -> None:
     """Show a job: when it fires, how its runs went, who paused it."""
-    show_job(call, _find(call, ref))
+    show_job(call, find_job(call, ref))
 
 
 @verb(jobs, "next")
@@ -123,7 +123,7 @@ def upcoming(
     count: Annotated[int, typer.Option(help="How many.", min=1, max=1000)] = 20,
 ) -> None:
     """Show the next instants, and what clock changes do to them."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     found = call.api().get(f"{_ROOT}/{job['id']}/next", count=count)["data"]
     if call.screen.as_json:
         call.screen.json(found)
@@ -139,7 +139,7 @@ def upcoming(
 @verb(jobs, "windows")
 def windows(call: Call, ref: Ref, limit: options.Limit = 50) -> None:
     """List windows, the newest first: fired, skipped and why."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     found = call.api().get(f"{_ROOT}/{job['id']}/window", limit=limit)["data"]
     if call.screen.as_json:
         call.screen.json(found)
@@ -165,7 +165,7 @@ def windows(call: Call, ref: Ref, limit: options.Limit = 50) -> None:
 @verb(jobs, "run")
 def run(call: Call, ref: Ref, args: Args = None, note: Note = None) -> None:
     """Run a job now, beside its schedule."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     body = {"args": _args(args), "note": note}
     made = call.api().post(f"{_ROOT}/{job['id']}/trigger", body)
     if call.screen.as_json:
@@ -188,7 +188,7 @@ def submit(
     priority: Annotated[int | None, typer.Option(help="0 first, 3 last.")] = None,
 ) -> None:
     """Submit a run of a job with arguments."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     body = {
         "args": _args(args) or {},
         "key": once,
@@ -206,14 +206,14 @@ def submit(
 @verb(jobs, "pause")
 def pause(call: Call, ref: Ref, note: Note = None) -> None:
     """Fire and start nothing of a job until it is resumed."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     show_job(call, call.api().post(f"{_ROOT}/{job['id']}/pause", {"note": note}))
 
 
 @verb(jobs, "resume")
 def resume(call: Call, ref: Ref) -> None:
     """Fire again; what was missed follows the catch-up rule."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     show_job(call, call.api().post(f"{_ROOT}/{job['id']}/resume"))
 
 
@@ -226,7 +226,7 @@ def backfill(
     note: Note = None,
 ) -> None:
     """Run every instant of the schedule in a range, beside what has fired."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     body = {"since": since, "until": until, "note": note}
     made = call.api().post(f"{_ROOT}/{job['id']}/backfill", body)["runIds"]
     if call.screen.as_json:
@@ -284,7 +284,7 @@ def edit(
     ] = False,
 ) -> None:
     """Lay changes over what code says of a job."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     body: dict[str, Any] = {}
     if reset:
         body = {"schedule": None, "args": None, "settings": None}
@@ -302,7 +302,7 @@ def edit(
 @verb(jobs, "delete")
 def delete(call: Call, ref: Ref) -> None:
     """Delete a job that was made at run time; its history stays."""
-    job = _find(call, ref)
+    job = find_job(call, ref)
     call.api().delete(f"{_ROOT}/{job['id']}")
     call.screen.note(f"{job['coordinate']} is deleted")
 

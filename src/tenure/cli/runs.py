@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from tenure.cli import options
+from tenure.cli.jobs import find_job
 from tenure.cli.screen import when
 from tenure.cli.verbs import Call, verb
 
@@ -52,7 +53,8 @@ def list_runs(
     limit: options.Limit = 50,
 ) -> None:
     """List runs, the newest first."""
-    found = list(call.api().pages(_ROOT, limit, job=job, state=state))
+    of = None if job is None else find_job(call, job)["id"]
+    found = list(call.api().pages(_ROOT, limit, job=of, state=state))
     if call.screen.as_json:
         call.screen.json(found)
         return

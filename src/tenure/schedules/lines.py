@@ -1,21 +1,22 @@
 """Log lines that a run writes, captured per attempt and capped.
 
-A handler of the standard library looks up whose run is going on in the task or thread
-that logs. Outside of a run it does nothing, so the process's own logs stay as they are.
+Where a record is made it is known whose run is going on, in a task or a thread. Outside
+of a run nothing happens, and no handler is added: the process's own logs stay as they are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tenure.limits import JOB_LOG_BYTES, JOB_LOG_LINE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 __all__ = ["Lines", "capture", "install"]
 
@@ -50,27 +51,35 @@ class Lines:
 _CURRENT: Final[ContextVar[Lines | None]] = ContextVar("tenure_run_lines", default=None)
 
 
-class _Capture(logging.Handler):
-    """Hands each record to the run that is going on where it was written."""
+_FORMAT: Final = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def emit(self, record: logging.LogRecord) -> None:
+
+class _Factory:
+    """Makes log records as before, and hands each to the run that is going on."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., logging.LogRecord]) -> None:
+        self._make: Final = make
+
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = self._make(*args, **kwargs)
         lines = _CURRENT.get()
         if lines is not None:
-            lines.add(self.format(record))
+            with contextlib.suppress(Exception):  # arguments that do not fit its text
+                lines.add(_FORMAT.format(record))
+        return record
 
 
-def install() -> _Capture:
-    """Listen to the root logger, once for the process; return the listener."""
-    root = logging.getLogger()
-    for each in root.handlers:
-        if isinstance(each, _Capture):
-            return each
-    listener = _Capture()
-    listener.setFormatter(
-        logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    )
-    root.addHandler(listener)
-    return listener
+def install() -> None:
+    """Look at the records of this process from now on, once.
+
+    No handler is added and no level is set: an application's own logging stays as it is,
+    and a line that its levels do not let through is no record.
+    """
+    make = logging.getLogRecordFactory()
+    if not isinstance(make, _Factory):
+        logging.setLogRecordFactory(_Factory(make))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Schedules as one object: what code submits to, and what operators ask of jobs.
 
-Every method is one transaction. Jobs are named by id, `package:name`, key, or bare name
-where only one job has it.
+Every method is one transaction. Jobs are named by id, `package:name`, or a bare name
+that only one package has.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Schedules:
             partial(jobs.list_jobs, tenant=tenant, **narrow)
         )
 
-    async def find_job(self, tenant: TenantId, ref: str, *, keys: bool = True) -> Job:
+    async def find_job(self, tenant: TenantId, ref: str, *, keys: bool = False) -> Job:
         """Return one job. Raises NotFound and NameAmbiguous."""
         return await self._backend.read(
             lambda tx: jobs.read(tx, tenant, jobs.find(tx, tenant, ref, keys=keys))

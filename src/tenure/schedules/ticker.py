@@ -16,9 +16,7 @@ from tenure.errors import ConfigInvalid, Unavailable
 from tenure.ids import TenantId, jitter
 from tenure.limits import (
     ENROL_RETRY_SECONDS,
-    MEND_SECONDS,
     POLL_JITTER,
-    REFRESH_SECONDS,
     TICK_POLL_SECONDS,
 )
 from tenure.schedules.ledger import catalogue, controls, outcomes, ticking
@@ -41,13 +39,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Ticker"]
 
+_PAUSE_MIN_SECONDS: Final = 0.001  # an instant that is as good as now
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """When something is due next, and what time the database has."""
+    """When something is due next, what time it is there, and what is to be mended."""
 
     now: int
     next_at: int | None
+    stale: bool = False
+    failing: bool = False
+    unsaid: bool = False
 
 
 class Ticker:
@@ -82,8 +85,7 @@ class Ticker:
         self._as: NodeId | None = None
         self._unreadable = False
         self._away = False
-        self._refreshed = 0.0
-        self._mended = 0.0
+        self._kept = 0.0
         self._told: Final[set[str]] = set()
         self.signal: Final = Signal(clock)
         """Wakes the loop: a job was made, changed or resumed in this process."""
@@ -160,19 +162,25 @@ class Ticker:
 
     async def _pass(self) -> float:
         if self._node() is None:
-            return self._durations.scaled(TICK_POLL_SECONDS)
+            return self._durations.scaled(ENROL_RETRY_SECONDS)
         if not await self.enrol():
             return self._durations.scaled(ENROL_RETRY_SECONDS)
-        await self._keep()
         poll = jitter(TICK_POLL_SECONDS * (1 - POLL_JITTER), TICK_POLL_SECONDS)
         poll = self._durations.scaled(poll)
         node = self._as
-        if not self._fires() or node is None:
+        if node is None:
             return poll
-        look = await self._backend.read(partial(_look, node=node))
+        now = self._clock.monotonic()
+        around = now - self._kept >= self._durations.scaled(TICK_POLL_SECONDS) / 2
+        look = await self._backend.read(partial(_look, node=node, around=around))
+        if around:
+            self._kept = now
+            await self._keep(look)
+        if not self._fires():
+            return poll
         if look.next_at is None or look.next_at > look.now:
             left = poll if look.next_at is None else (look.next_at - look.now) / US
-            return max(0.001, min(poll, left))
+            return max(_PAUSE_MIN_SECONDS, min(poll, left))
         ticked = await self._backend.write(partial(ticking.tick, node=node))
         self._tell(ticked)
         if ticked.fired:
@@ -182,17 +190,14 @@ class Ticker:
         # What others hold is theirs; a job that nobody here can read waits for a poll.
         return 0.0 if ticked.jobs > len(ticked.unreadable) else poll / 10
 
-    async def _keep(self) -> None:
+    async def _keep(self, look: _Look) -> None:
         """Follow the nodes that come and go, and what ended without its node."""
-        now = self._clock.monotonic()
-        if now - self._refreshed >= self._durations.scaled(REFRESH_SECONDS):
-            self._refreshed = now
-            if await self._backend.read(catalogue.stale):
-                await self._backend.write(_refresh)
+        if look.stale:
+            await self._backend.write(_refresh)
+        if look.failing:
             for job in await self._backend.write(controls.pause_failing):
                 self._events.tell(Event.JOB_PAUSED_ITSELF, job=job)
-        if now - self._mended >= self._durations.scaled(MEND_SECONDS):
-            self._mended = now
+        if look.unsaid:
             while await self._backend.write(outcomes.mend):
                 pass
 
@@ -205,8 +210,17 @@ class Ticker:
                 self._events.tell(Event.JOB_UNREADABLE, job=job)
 
 
-def _look(tx: Tx, *, node: NodeId) -> _Look:
-    return _Look(now=tx.now, next_at=ticking.next_due(tx, node))
+def _look(tx: Tx, *, node: NodeId, around: bool) -> _Look:
+    next_at = ticking.next_due(tx, node)
+    if not around:
+        return _Look(now=tx.now, next_at=next_at)
+    return _Look(
+        now=tx.now,
+        next_at=next_at,
+        stale=catalogue.stale(tx),
+        failing=bool(controls.failing(tx)),
+        unsaid=bool(outcomes.unsaid(tx, limit=1)),
+    )
 
 
 def _refresh(tx: Tx) -> int:

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue
 
 from tenure import limits
 from tenure.clock import to_rfc3339
-from tenure.naming.coordinates import ENV
+from tenure.naming.coordinates import ENV, check_name
 from tenure.schedules.calendar.model import decode, encode
 from tenure.schedules.model import Definition
 from tenure.schedules.options import check_settings, schedule_of
@@ -90,7 +90,7 @@ class JobIn(In):
         schedule = None if self.schedule is None else self.schedule.encoded(now_at)
         return Definition(
             package=ENV,
-            name=self.name,
+            name=check_name(self.name),
             schedule=schedule,
             settings=check_settings(
                 self.settings.given(), scheduled=schedule is not None

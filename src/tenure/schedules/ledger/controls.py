@@ -36,6 +36,7 @@ __all__ = [
     "create",
     "delete",
     "edit",
+    "failing",
     "pause",
     "pause_failing",
     "replay_run",
@@ -81,19 +82,24 @@ def _set_lane(tx: Tx, row: JobRow, state: str, reason: str | None) -> None:
         lanes.change_lane(tx, LaneId(row.lane), state=state, reason=reason)
 
 
-def pause_failing(tx: Tx) -> list[JobId]:
-    """Pause jobs that failed as often in a row as they allow; return them."""
+def failing(tx: Tx) -> dict[str, int]:
+    """Return jobs that may pause themselves, and how often in a row they failed."""
     found = tx.all(
         "SELECT c.job, c.failing FROM job_counter c JOIN job j ON j.id = c.job"
         " WHERE c.failing > 0 AND j.paused_at IS NULL AND j.deleted_at IS NULL"
         " AND j.body LIKE '%\"pause_on_failure\"%'"
     )
-    failing = {row[0]: row[1] for row in found}
+    return {row[0]: row[1] for row in found}
+
+
+def pause_failing(tx: Tx) -> list[JobId]:
+    """Pause jobs that failed as often in a row as they allow; return them."""
+    counts = failing(tx)
     paused: list[JobId] = []
-    for id_, row in jobs.lock(tx, failing).items():
+    for id_, row in jobs.lock(tx, counts).items():
         most = jobs.body_of(row).settings.pause_on_failure
-        if most is not None and failing[id_] >= most and row.paused_at is None:
-            note = f"{failing[id_]} runs failed in a row"
+        if most is not None and counts[id_] >= most and row.paused_at is None:
+            note = f"{counts[id_]} runs failed in a row"
             pause(tx, JobId(id_), actor="tenure", note=note)
             paused.append(JobId(id_))
     return paused

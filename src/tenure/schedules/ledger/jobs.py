@@ -111,11 +111,11 @@ def fetch(tx: Tx, id_: str) -> JobRow:
     return as_row(found)
 
 
-def find(tx: Tx, tenant: TenantId, ref: str, *, keys: bool = True) -> JobId:
-    """Return the id of the job that `ref` names: id, `package:name`, key or bare name.
+def find(tx: Tx, tenant: TenantId, ref: str, *, keys: bool = False) -> JobId:
+    """Return the id of the job that `ref` names: id, `package:name`, or a bare name.
 
-    Raises NotFound, and NameAmbiguous naming every candidate when a bare name that is
-    nobody's key (or `keys` is off) has several holders.
+    With `keys` a bare name may be a job's key. Raises NotFound, and NameAmbiguous with
+    every candidate where several packages hold the name.
     """
     if not (ref.isascii() and ref.isprintable()):
         return _existing(None, ref)

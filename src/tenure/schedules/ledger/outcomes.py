@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tenure.store.claims import Effect, Settled
-    from tenure.store.tx import Tx
+    from tenure.store.tx import AnyRow, Tx
 
-__all__ = ["Said", "effects", "end", "evidence", "mend"]
+__all__ = ["Said", "effects", "end", "evidence", "mend", "unsaid"]
 
 _ENDED: Final[Mapping[str, ColumnType]] = {
     "run": "text",
@@ -166,20 +166,25 @@ _WRITES: Final = (_COUNTERS, _WINDOWS, _REMINDERS, _RUNS)
 
 _UNSAID: Final = (
     "SELECT r.id, w.state, w.reason, w.settled_at FROM job_run r"
-    " JOIN work w ON w.id = r.work WHERE r.state = 'open' AND r.id > :after"
+    " JOIN work w ON w.id = r.work  WHERE r.state = 'open'"
     " AND w.state IN ('dead', 'cancelled', 'parked', 'succeeded')"
     " ORDER BY r.id LIMIT :limit"
 )
 _MEANT: Final = {"dead": "failed"}
 
 
-def mend(tx: Tx, *, after: str = "", limit: int = 500) -> int:
+def unsaid(tx: Tx, *, limit: int) -> Sequence[AnyRow]:
+    """Return runs that are not written down although their work is over."""
+    return tx.all(_UNSAID, {"limit": limit})
+
+
+def mend(tx: Tx, *, limit: int = 500) -> int:
     """Write down runs whose work was ended by somebody else than its node.
 
     A cancelled claim that was lost, a quarantined row, an operator's cancel: the kernel
     knows no kind there. Returns how many there were.
     """
-    found = tx.all(_UNSAID, {"after": after, "limit": limit})
+    found = unsaid(tx, limit=limit)
     end(
         tx,
         [
