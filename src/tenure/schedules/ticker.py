@@ -7,7 +7,6 @@ enrols when it has opened, and again under each new incarnation. What it cannot 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ from tenure.limits import (
     TICK_POLL_SECONDS,
 )
 from tenure.schedules.ledger import catalogue, controls, outcomes, ticking
+from tenure.schedules.ledger.looking import look_for
 from tenure.telemetry.events import Event
 from tenure.work.signals import Signal
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tenure.naming.coordinates import Coordinate
     from tenure.schedules.declaring import Declared
     from tenure.schedules.ledger.catalogue import Enrolled
+    from tenure.schedules.ledger.looking import Look
     from tenure.schedules.ledger.ticking import Ticked
     from tenure.store.backend import Backend
     from tenure.store.tx import Tx
@@ -40,17 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Ticker"]
 
 _PAUSE_MIN_SECONDS: Final = 0.001  # an instant that is as good as now
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """When something is due next, what time it is there, and what is to be mended."""
-
-    now: int
-    next_at: int | None
-    stale: bool = False
-    failing: bool = False
-    unsaid: bool = False
 
 
 class Ticker:
@@ -86,6 +76,7 @@ class Ticker:
         self._unreadable = False
         self._away = False
         self._kept = 0.0
+        self._place = outcomes.START
         self._told: Final[set[str]] = set()
         self.signal: Final = Signal(clock)
         """Wakes the loop: a job was made, changed or resumed in this process."""
@@ -172,7 +163,7 @@ class Ticker:
             return poll
         now = self._clock.monotonic()
         around = now - self._kept >= self._durations.scaled(TICK_POLL_SECONDS) / 2
-        look = await self._backend.read(partial(_look, node=node, around=around))
+        look = await self._backend.read(partial(look_for, node=node, around=around))
         if around:
             self._kept = now
             await self._keep(look)
@@ -190,16 +181,16 @@ class Ticker:
         # What others hold is theirs; a job that nobody here can read waits for a poll.
         return 0.0 if ticked.jobs > len(ticked.unreadable) else poll / 10
 
-    async def _keep(self, look: _Look) -> None:
+    async def _keep(self, look: Look) -> None:
         """Follow the nodes that come and go, and what ended without its node."""
         if look.stale:
             await self._backend.write(_refresh)
         if look.failing:
             for job in await self._backend.write(controls.pause_failing):
                 self._events.tell(Event.JOB_PAUSED_ITSELF, job=job)
-        if look.unsaid:
-            while await self._backend.write(outcomes.mend):
-                pass
+        if look.running:
+            mend = partial(outcomes.mend, place=self._place)
+            _, self._place = await self._backend.write(mend)
 
     def _tell(self, ticked: Ticked) -> None:
         if ticked.skipped:
@@ -208,19 +199,6 @@ class Ticker:
             if job not in self._told:
                 self._told.add(job)
                 self._events.tell(Event.JOB_UNREADABLE, job=job)
-
-
-def _look(tx: Tx, *, node: NodeId, around: bool) -> _Look:
-    next_at = ticking.next_due(tx, node)
-    if not around:
-        return _Look(now=tx.now, next_at=next_at)
-    return _Look(
-        now=tx.now,
-        next_at=next_at,
-        stale=catalogue.stale(tx),
-        failing=bool(controls.failing(tx)),
-        unsaid=bool(outcomes.unsaid(tx, limit=1)),
-    )
 
 
 def _refresh(tx: Tx) -> int:

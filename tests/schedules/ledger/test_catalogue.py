@@ -229,7 +229,7 @@ async def test_case_64_a_run_that_was_lost_holds_no_window_up(backend: Backend):
     )
     await fleet.pass_to_next()
     assert (await fleet.tick("n")).fired == 1
-    assert await backend.write(outcomes.mend) == 1
+    assert await backend.write(outcomes.mend) == (1, outcomes.START)
     states = await fleet.rows("SELECT state FROM job_run ORDER BY id")
     assert [row["state"] for row in states] == ["cancelled", "open"]
     windows = await fleet.rows("SELECT state FROM job_window ORDER BY at")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tenure.store.tx import Tx
 
 __all__ = [
+    "STALE",
     "Enrolled",
     "allot_keys",
     "effective",
@@ -51,7 +52,6 @@ __all__ = [
     "make_job",
     "refresh",
     "settle_lane",
-    "stale",
 ]
 
 _LOCK: Final = "job_catalogue"
@@ -236,7 +236,7 @@ def _declare(tx: Tx, node: NodeId, hashes: Mapping[JobId, str]) -> None:
 
 # --- what is in force ---------------------------------------------------------------
 
-_STALE: Final = (
+STALE: Final = (
     "SELECT job, hash FROM (SELECT d.job, d.hash, row_number() OVER"
     " (PARTITION BY d.job ORDER BY f.first_seen_at DESC, f.hash) AS place"
     " FROM job_declared d JOIN node n ON n.id = d.node AND n.state = 'open'"
@@ -246,23 +246,18 @@ _STALE: Final = (
 )
 
 
-def stale(tx: Tx) -> bool:
-    """Tell whether another definition is in force than the nodes that are open say."""
-    return tx.first(f"{_STALE} LIMIT 1") is not None
-
-
 def refresh(tx: Tx) -> int:
     """Let the newest first-seen definition of open nodes be in force for each job.
 
     Returns how many jobs changed. What is due under the old calendar fires first, so an
     edit neither loses a window nor fires one twice.
     """
-    found = {row[0]: row[1] for row in tx.all(_STALE)}
+    found = {row[0]: row[1] for row in tx.all(STALE)}
     if not found:
         return 0
     locked = jobs.lock(tx, found)
     # Decided again under the locks: another node may have done it meanwhile.
-    found = {row[0]: row[1] for row in tx.all(_STALE)}
+    found = {row[0]: row[1] for row in tx.all(STALE)}
     changed = 0
     for id_, row in locked.items():
         if id_ in found:

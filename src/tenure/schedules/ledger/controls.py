@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from tenure.store.tx import Tx
 
 __all__ = [
+    "FAILING",
     "backfill",
     "cancel_run",
     "create",
     "delete",
     "edit",
-    "failing",
     "pause",
     "pause_failing",
     "replay_run",
@@ -82,19 +82,17 @@ def _set_lane(tx: Tx, row: JobRow, state: str, reason: str | None) -> None:
         lanes.change_lane(tx, LaneId(row.lane), state=state, reason=reason)
 
 
-def failing(tx: Tx) -> dict[str, int]:
-    """Return jobs that may pause themselves, and how often in a row they failed."""
-    found = tx.all(
-        "SELECT c.job, c.failing FROM job_counter c JOIN job j ON j.id = c.job"
-        " WHERE c.failing > 0 AND j.paused_at IS NULL AND j.deleted_at IS NULL"
-        " AND j.body LIKE '%\"pause_on_failure\"%'"
-    )
-    return {row[0]: row[1] for row in found}
+FAILING: Final = (
+    "SELECT c.job, c.failing FROM job_counter c JOIN job j ON j.id = c.job"
+    " WHERE c.failing > 0 AND j.paused_at IS NULL AND j.deleted_at IS NULL"
+    " AND j.body LIKE '%\"pause_on_failure\"%'"
+)
+"""Jobs that may pause themselves, and how often in a row they failed."""
 
 
 def pause_failing(tx: Tx) -> list[JobId]:
     """Pause jobs that failed as often in a row as they allow; return them."""
-    counts = failing(tx)
+    counts = {row[0]: row[1] for row in tx.all(FAILING)}
     paused: list[JobId] = []
     for id_, row in jobs.lock(tx, counts).items():
         most = jobs.body_of(row).settings.pause_on_failure

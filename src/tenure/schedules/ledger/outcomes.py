@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tenure.store.claims import Effect, Settled
-    from tenure.store.tx import AnyRow, Tx
+    from tenure.store.tx import Tx
 
-__all__ = ["Said", "effects", "end", "evidence", "mend", "unsaid"]
+__all__ = ["START", "Said", "effects", "end", "evidence", "mend"]
 
 _ENDED: Final[Mapping[str, ColumnType]] = {
     "run": "text",
@@ -164,32 +164,35 @@ FROM {b} WHERE job_run.id = b.run AND job_run.state <> 'succeeded'
 _WRITES: Final = (_COUNTERS, _WINDOWS, _REMINDERS, _RUNS)
 """Counters first: they count runs that are open still."""
 
-_UNSAID: Final = (
-    "SELECT r.id, w.state, w.reason, w.settled_at FROM job_run r"
-    " JOIN work w ON w.id = r.work  WHERE r.state = 'open'"
-    " AND w.state IN ('dead', 'cancelled', 'parked', 'succeeded')"
-    " ORDER BY r.id LIMIT :limit"
+_OPEN: Final = (
+    "SELECT r.job, r.id, w.state, w.reason, w.settled_at FROM job_run r"
+    " LEFT JOIN work w ON w.id = r.work WHERE r.state = 'open'"
+    " AND (r.job, r.id) > (:job, :run) ORDER BY r.job, r.id LIMIT :limit"
 )
+_OVER: Final = frozenset({"dead", "cancelled", "parked", "succeeded"})
+START: Final = ("", "")
+"""Where a pass over open runs begins."""
 _MEANT: Final = {"dead": "failed"}
 
 
-def unsaid(tx: Tx, *, limit: int) -> Sequence[AnyRow]:
-    """Return runs that are not written down although their work is over."""
-    return tx.all(_UNSAID, {"limit": limit})
-
-
-def mend(tx: Tx, *, limit: int = 500) -> int:
+def mend(
+    tx: Tx, place: tuple[str, str] = START, *, limit: int = 500
+) -> tuple[int, tuple[str, str]]:
     """Write down runs whose work was ended by somebody else than its node.
 
     A cancelled claim that was lost, a quarantined row, an operator's cancel: the kernel
-    knows no kind there. Returns how many there were.
+    knows no kind there. Looks at so many open runs from `place` on, however many there
+    are; returns how many were over, and where to go on.
     """
-    found = unsaid(tx, limit=limit)
+    job, run = place
+    found = tx.all(_OPEN, {"job": job, "run": run, "limit": limit})
+    over = [row for row in found if row.state in _OVER]
     end(
         tx,
         [
             (row.id, _MEANT.get(row.state, row.state), row.reason, row.settled_at)
-            for row in found
+            for row in sorted(over, key=lambda row: row.id)
         ],
     )
-    return len(found)
+    last = (found[-1].job, found[-1].id) if len(found) == limit else START
+    return len(over), last

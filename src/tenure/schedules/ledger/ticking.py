@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tenure.schedules.calendar.model import Schedule
     from tenure.store.tx import Tx
 
-__all__ = ["Minted", "Ticked", "fire", "insert_windows", "next_due", "tick"]
+__all__ = ["NEXT_DUE", "Minted", "Ticked", "fire", "insert_windows", "tick"]
 
 WINDOW: Final[Mapping[str, ColumnType]] = {
     "job": "text",
@@ -95,14 +95,11 @@ class Minted:
     full: bool = False
 
 
-def next_due(tx: Tx, node: NodeId) -> int | None:
-    """Return when the next job that this node may tick is due; None for never."""
-    found: int | None = tx.scalar(
-        f"SELECT j.due_at FROM job j WHERE j.due_at IS NOT NULL AND {_MINE}"
-        " ORDER BY j.due_at LIMIT 1",
-        {"node": node},
-    )
-    return found
+NEXT_DUE: Final = (
+    f"SELECT j.due_at FROM job j WHERE j.due_at IS NOT NULL AND {_MINE}"
+    " ORDER BY j.due_at LIMIT 1"
+)
+"""When the next job that a node may tick is due; no row for never."""
 
 
 def tick(tx: Tx, node: NodeId, *, limit: int = TICK_JOBS) -> Ticked:
