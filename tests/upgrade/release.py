@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NEWEST = "src/tenure/store/migrations/versions/v0004.py"
+NEWEST = "src/tenure/store/migrations/versions/v0005.py"
 
 
 def source_before(folder: Path) -> Path:
