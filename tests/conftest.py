@@ -72,7 +72,7 @@ def nothing_of_ours_blocks_the_loop() -> Iterator[None]:
                 function.deactivate()
             else:
                 function.can_block_in("asyncpg/connect_utils.py", ASYNCPG_READS)
-                function.can_block_in("calendar/stepping.py", {"zone_of"})
+                function.can_block_in("calendar/zones.py", {"zone_of"})
         yield
 
 

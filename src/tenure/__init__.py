@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, ParamSpec, TypeVar, Unpack
 
     from tenure.engine import Engine
@@ -105,15 +105,15 @@ def on(
     return registry().on(*event_types, source=source, package=package, name=name)
 
 
-def package(name: str) -> Package:
+def package(name: str, *, formerly: Sequence[str] = ()) -> Package:
     """Return the package of this name, which jobs are registered in.
 
-    Who moves a job to another package says so by ``formerly="old:name"``. Raises
-    ConfigInvalid for a name that may not be.
+    ``formerly`` are names that the package had before: its jobs keep their history.
+    Raises ConfigInvalid for a name that may not be.
     """
     from tenure.schedules.declaring import registry
 
-    return registry().package(name)
+    return registry().package(name, formerly=formerly)
 
 
 def job(**told: Any) -> Callable[[Callable[P, R]], Job[P, R]]:

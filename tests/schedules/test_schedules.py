@@ -7,8 +7,10 @@ import logging
 from datetime import timedelta
 
 import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from tenure.errors import NotFound, ValidationFailed, WindowSucceeded
+from tenure.errors import Conflict, NotFound, ValidationFailed, WindowSucceeded
 from tenure.schedules.declaring import Packages
 from tenure.schedules.model import Degraded, Skipped, Snooze
 from tenure.schedules.running import current_run
@@ -327,6 +329,55 @@ async def test_a_catalogue_that_cannot_be_read_stops_nothing_and_splits_no_histo
             engine, "daily", lambda runs: [r.state for r in runs] == ["succeeded"]
         )
         assert run.job == first
+
+
+async def test_a_package_that_is_renamed_keeps_the_history_of_its_jobs(
+    database_url: str,
+):
+    packages, again = Packages(), Packages()
+
+    async def report() -> None:
+        pass
+
+    packages.package("billing").job()(report)
+    async with engine_of(database_url, packages) as engine:
+        first = (await job_of(engine, "billing:report")).id
+    again.package("ledger", formerly=["billing"]).job()(report)
+    async with engine_of(database_url, again) as engine:
+        job = await job_of(engine, "ledger:report")
+        assert (job.id, job.key) == (first, "report")
+        assert (await job_of(engine, "billing:report")).id == first
+        with pytest.raises(Conflict, match="Tenure's own"):
+            await engine.schedules.uninstall(TENANT, "builtin")
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_run_exists_once_the_callers_own_transaction_has_committed(
+    database_url: str, commits: bool
+):
+    packages, seen = Packages(), list[int]()
+
+    @packages.package("app").job()
+    async def work(number: int) -> None:
+        seen.append(number)
+
+    async with engine_of(database_url, packages) as engine:
+        scheme = (
+            "sqlite+aiosqlite" if "sqlite" in database_url else "postgresql+asyncpg"
+        )
+        own = make_url(database_url).set(drivername=scheme)
+        joined = create_async_engine(own)
+        async with joined.connect() as connection, AsyncSession(connection) as session:
+            run = await work.submit(1, into=session)
+            await (session.commit() if commits else session.rollback())
+            await connection.commit()
+        await joined.dispose()
+        if commits:
+            assert (await ended(engine, run)).state == "succeeded"
+        else:
+            with pytest.raises(NotFound):
+                await engine.schedules.find_run(TENANT, run)
+    assert seen == ([1] if commits else [])
 
 
 async def test_a_job_that_fails_too_often_in_a_row_pauses_itself(database_url: str):

@@ -138,14 +138,22 @@ class Job(Generic[P, R]):
 class Package:
     """One contributor of jobs, by its name."""
 
-    __slots__ = ("_packages", "name")
+    __slots__ = ("_formerly", "_packages", "name")
 
-    def __init__(self, name: str, packages: Packages) -> None:
+    def __init__(
+        self, name: str, packages: Packages, formerly: Sequence[str] = ()
+    ) -> None:
         try:
             self.name: Final = check_package(name)
+            self._formerly: Final = tuple(check_package(each) for each in formerly)
         except ValueError as error:
             raise ConfigInvalid(str(error)) from None
         self._packages: Final = packages
+
+    def _before(self, own: str, formerly: Sequence[str]) -> tuple[str, ...]:
+        """Return every coordinate that a job had before. Raises ValueError."""
+        said = {str(parse_formerly(text, self.name)) for text in formerly}
+        return tuple(sorted(said | {f"{package}:{own}" for package in self._formerly}))
 
     def job(
         self,
@@ -223,7 +231,7 @@ class Package:
         said = f"{self.name}:{name or getattr(call, '__name__', '')}"
         try:
             own = check_name(said.partition(":")[2])
-            before = tuple(str(parse_formerly(text, self.name)) for text in formerly)
+            before = self._before(own, formerly)
             schedule, rest = schedule_of({"zone": match.zone}, more)
             # Looking twice changes nothing, and must not hold reminders up.
             settings = check_settings({"overlap": "allow", **rest}, scheduled=True)
@@ -234,7 +242,7 @@ class Package:
             definition=Definition(
                 package=self.name,
                 name=own,
-                formerly=tuple(sorted(before)),
+                formerly=before,
                 schedule=None if schedule is None else encode(schedule),
                 settings=settings,
                 doc=(call.__doc__ or "").strip().partition("\n")[0],
@@ -258,7 +266,7 @@ class Package:
         said = f"{self.name}:{name or getattr(call, '__name__', '')}"
         try:
             own = check_name(said.partition(":")[2])
-            before = tuple(str(parse_formerly(text, self.name)) for text in formerly)
+            before = self._before(own, formerly)
             schedule, rest = schedule_of(timing, more)
             settings = check_settings(rest, scheduled=schedule is not None)
         except ValueError as error:
@@ -270,7 +278,7 @@ class Package:
             definition=Definition(
                 package=self.name,
                 name=own,
-                formerly=tuple(sorted(before)),
+                formerly=before,
                 schedule=None if schedule is None else encode(schedule),
                 settings=settings,
                 args=encoded.decode(),
@@ -324,9 +332,12 @@ class Packages:
         self._sealed = False
         self._bound: Bound | None = None
 
-    def package(self, name: str) -> Package:
-        """Return the package of that name. Raises ConfigInvalid for one that may not be."""
-        return Package(name, self)
+    def package(self, name: str, *, formerly: Sequence[str] = ()) -> Package:
+        """Return the package of that name; `formerly` are names that it had before.
+
+        Raises ConfigInvalid for a name that may not be.
+        """
+        return Package(name, self, formerly)
 
     def add(self, declared: Declared) -> None:
         """Register one job. Raises ConfigInvalid when sealed or taken."""

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import datetime
+from typing import Any
 
-from tenure.schedules.calendar.catching import Firing, Passed, due
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.schedules.calendar.catching import (
+    CATCH_UP_MAX,
+    COUNTED_MAX,
+    ON_TIME_US,
+    Firing,
+    Passed,
+    due,
+)
 from tenure.schedules.calendar.parsing import parse_schedule
+from tenure.schedules.calendar.stepping import between, next_after
 from tests.schedules.calendar.test_stepping import us
 
 MINUTE = 60_000_000
@@ -71,13 +84,108 @@ def test_a_year_of_seconds_is_counted_without_walking():
     assert found.fire == (START + 365 * DAY,)
 
 
-def test_a_year_of_a_pattern_of_seconds_counts_at_least_and_fires_the_newest():
-    schedule = parse_schedule(cron="* * * * * *")
-    found = due(schedule, START, START + 30 * DAY, limit=10)
-    assert found.fire == (START + 30 * DAY,)
+@pytest.mark.parametrize("rule", ["latest", "none"])
+def test_a_month_of_a_pattern_of_seconds_counts_at_least_and_ends_at_the_newest(
+    rule: str,
+):
+    schedule = parse_schedule(cron="* * * * * *", catch_up=rule)
+    newest = START + 30 * DAY
+    assert due(schedule, START, newest + 500_000, limit=10) == Firing(
+        fire=(newest,),
+        skipped=Passed(
+            first_at=START,
+            last_at=newest - 1_000_000,
+            count=COUNTED_MAX + 1,
+            at_least=True,
+        ),
+        next_at=newest + 1_000_000,
+    )
+
+
+def test_the_newest_is_found_where_a_dense_month_is_long_over():
+    schedule = parse_schedule(cron="* * * 1 *")
+    january = us("2026-01-01T00:00:00+00:00")
+    found = due(schedule, january, START, limit=10)
+    assert found.fire == ()
     assert found.skipped is not None
-    assert found.skipped.count >= 100_000
-    assert found.skipped.last_at == START + 30 * DAY - 1_000_000
+    assert found.skipped.last_at == us("2026-01-31T23:59:00+00:00")
+    assert found.next_at == us("2027-01-01T00:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("said", "step"),
+    [
+        ({"every": "1s"}, 1_000_000),
+        ({"cron": "* * * * * *"}, 1_000_000),
+        ({"cron": "* * * * *"}, MINUTE),
+    ],
+)
+def test_all_fires_the_newest_thousand_and_skips_what_is_older(
+    said: dict[str, Any], step: int
+):
+    schedule = parse_schedule(**said, catch_up="all")
+    now, at = START + 30 * DAY, START
+    fired, skipped = list[int](), list[Passed]()
+    while at <= now:
+        found = due(schedule, at, now, limit=300)
+        assert 0 < len(found.fire) <= 300
+        fired += found.fire
+        skipped += [] if found.skipped is None else [found.skipped]
+        assert found.next_at is not None
+        at = found.next_at
+    assert fired == [now - n * step for n in reversed(range(CATCH_UP_MAX))]
+    assert [(each.first_at, each.last_at) for each in skipped] == [
+        (START, fired[0] - step)
+    ]
+
+
+def test_a_count_is_exact_up_to_its_bound_and_beyond_it_where_all_keeps_the_rest():
+    schedule = parse_schedule(cron="* * * * *", catch_up="all")
+    for missed in (COUNTED_MAX, COUNTED_MAX + 1, COUNTED_MAX + 900):
+        now = START + (missed - 1) * MINUTE
+        found = due(schedule, START, now, limit=CATCH_UP_MAX)
+        assert found.skipped is not None
+        assert found.skipped.count == missed - CATCH_UP_MAX
+        assert not found.skipped.at_least
+        assert found.fire[-1] == now
+
+
+def test_one_window_of_its_kind_is_fired_or_skipped_by_its_age():
+    at = datetime.fromisoformat("2026-12-01T00:00:00+00:00")
+    once = parse_schedule(at=at, catch_up="none")
+    assert due(once, START, START + ON_TIME_US, limit=1).fire == (START,)
+    late = due(once, START, START + ON_TIME_US + 1, limit=1)
+    assert late == Firing(
+        fire=(),
+        skipped=Passed(first_at=START, last_at=START, count=1),
+        next_at=None,
+    )
+
+
+@given(
+    rule=st.sampled_from(["none", "latest", "all"]),
+    cron=st.sampled_from(["*/7 * * * *", "0 3 * * *", "0,1 */5 * * *"]),
+    late=st.integers(0, 3 * DAY),
+    limit=st.integers(1, 50),
+)
+def test_every_window_is_fired_or_skipped_and_none_is_both(
+    rule: str, cron: str, late: int, limit: int
+):
+    schedule = parse_schedule(cron=cron, catch_up=rule)
+    first = next_after(schedule, START)
+    assert first is not None
+    now, at = first + late, first
+    seen = list[int]()
+    while at <= now:
+        found = due(schedule, at, now, limit=limit)
+        if (gap := found.skipped) is not None:
+            inside = between(schedule, gap.first_at - 1, gap.last_at, 10_000)
+            assert len(inside) == gap.count
+            seen += inside
+        seen += found.fire
+        assert found.next_at is not None
+        at = found.next_at
+    assert seen == between(schedule, START, now, 10_000)
 
 
 def test_what_is_not_due_does_nothing():

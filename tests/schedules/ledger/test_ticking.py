@@ -56,7 +56,7 @@ async def test_what_has_fired_is_not_fired_again_although_its_window_is_gone(
         (Overlap.SKIP, ["open", "skipped", "skipped"]),
         (Overlap.QUEUE, ["open", "open", "skipped"]),
         (Overlap.ALLOW, ["open", "open", "open"]),
-        (Overlap.CANCEL_OTHER, ["open", "open", "open"]),
+        (Overlap.CANCEL_OTHER, ["cancelled", "cancelled", "open"]),
     ],
 )
 async def test_windows_that_overlap_follow_their_rule(
@@ -110,3 +110,23 @@ async def test_a_definition_of_a_newer_release_stays_due_and_is_named(
     (job,) = await fleet.rows("SELECT id, due_at FROM job")
     assert (ticked.fired, list(ticked.unreadable)) == (0, [job["id"]])
     assert job["due_at"] == at
+
+
+async def test_a_zone_that_this_machine_does_not_know_stops_no_other_job(
+    backend: Backend,
+):
+    fleet = Fleet(backend)
+    said = definition("app:there", cron="@daily", zone="Europe/Rome")
+    await fleet.start("n", release(said, definition("app:here")))
+    (job,) = await fleet.rows("SELECT id, body FROM job WHERE name = 'there'")
+    gone = job["body"].replace("Europe/Rome", "Europe/Atlantis")
+    await write(fleet, "UPDATE job SET due_at = 1, nominal_at = 1")
+    await backend.write(
+        lambda tx: tx.run(
+            "UPDATE job SET body = :b WHERE id = :id", {"b": gone, "id": job["id"]}
+        )
+    )
+    await fleet.pass_to_next()
+    ticked = await fleet.tick("n")
+    assert list(ticked.unreadable) == [job["id"]]
+    assert ticked.jobs == 2

@@ -6,6 +6,7 @@ older was missed: nobody ticked, or the job was paused.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final, assert_never
 
 import msgspec
@@ -13,20 +14,29 @@ import msgspec
 from tenure.schedules.calendar.model import CatchUp, Interval, Schedule
 from tenure.schedules.calendar.stepping import between, next_after
 
-__all__ = ["ON_TIME_US", "Firing", "Passed", "due"]
+__all__ = ["CATCH_UP_MAX", "COUNTED_MAX", "ON_TIME_US", "Firing", "Passed", "due"]
 
 ON_TIME_US: Final = 60_000_000
 """A tick may come so late, for a busy database or a failover, and is still on time."""
-COUNTED_MAX: Final = 100_000
-"""Missed instants of a pattern that are counted one by one; more are "at least"."""
+CATCH_UP_MAX: Final = 1_000
+"""Missed windows of a job that fire under `all`, the newest: more would be a flood."""
+COUNTED_MAX: Final = 20_000
+"""Missed instants of a pattern that are counted one by one: a fortnight of minutes, a
+quarter of a second of work inside of a tick."""
+_CLOSE_US: Final = 1_000_000
+"""No two instants of a pattern are closer. Those of a list may be, which is short."""
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of instants that are skipped; both ends are among them."""
+    """A range of instants that are skipped; both ends are among them.
+
+    With `at_least` there are more than `count`: too many to be counted.
+    """
 
     first_at: int
     last_at: int
     count: int
+    at_least: bool = False
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,71 +50,81 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 def due(schedule: Schedule, nominal_at: int, now_at: int, *, limit: int) -> Firing:
     """Decide about the windows from `nominal_at` up to now, both included.
 
-    `limit` bounds what fires at once under `all`: `next_at` lies in the past then, so
-    that the caller goes on. Only the newest window can be on time.
+    Under `all` the newest 1,000 fire, the oldest of them first, and `limit` bounds what
+    fires at once: `next_at` lies in the past then, so that the caller goes on. Under
+    the other rules the newest alone may fire: it is on time, or recent enough.
     """
     assert limit > 0, "nothing could ever fire"
     if nominal_at > now_at:
         return Firing(fire=(), skipped=None, next_at=nominal_at)
-    if schedule.catch_up is CatchUp.ALL:
-        return _all(schedule, nominal_at, now_at, limit)
-    newest, before, count = _newest(schedule, nominal_at, now_at)
-    following = next_after(schedule, now_at)
-    late = now_at - newest
+    kept_max = CATCH_UP_MAX if schedule.catch_up is CatchUp.ALL else 1
+    kept, passed = _split(schedule, nominal_at, now_at, kept_max)
+    late = now_at - kept[-1]
     match schedule.catch_up:
+        case CatchUp.ALL:
+            fires = True
         case CatchUp.NONE:
             fires = late <= ON_TIME_US
         case CatchUp.LATEST:
             fires = late <= max(ON_TIME_US, schedule.catch_up_max_age_us)
         case never:
             assert_never(never)
-    last = before if fires else newest
-    missed = count - 1 if fires else count
-    skipped = None
-    if missed and last is not None:
-        skipped = Passed(first_at=nominal_at, last_at=last, count=missed)
-    return Firing(fire=(newest,) if fires else (), skipped=skipped, next_at=following)
-
-
-def _all(schedule: Schedule, nominal_at: int, now_at: int, limit: int) -> Firing:
-    found = [nominal_at, *between(schedule, nominal_at, now_at, limit)]
+    if not fires:
+        return Firing(
+            fire=(),
+            skipped=_with_newest(passed, kept[-1]),
+            next_at=next_after(schedule, now_at),
+        )
     return Firing(
-        fire=tuple(found[:limit]),
-        skipped=None,
-        next_at=found[limit] if len(found) > limit else next_after(schedule, found[-1]),
+        fire=tuple(kept[:limit]),
+        skipped=passed,
+        next_at=kept[limit] if len(kept) > limit else next_after(schedule, now_at),
     )
 
 
-def _newest(
-    schedule: Schedule, nominal_at: int, now_at: int
-) -> tuple[int, int | None, int]:
-    """Return the newest instant up to now, the one before it, and how many there are."""
-    calendar = schedule.calendar
-    if isinstance(calendar, Interval):
-        count = (now_at - nominal_at) // calendar.every_us + 1
-        newest = nominal_at + (count - 1) * calendar.every_us
-        return newest, newest - calendar.every_us if count > 1 else None, count
-    before, newest, count = None, nominal_at, 1
-    while (
-        following := next_after(schedule, newest)
-    ) is not None and following <= now_at:
-        before, newest, count = newest, following, count + 1
-        if count >= COUNTED_MAX:
-            return _skip_ahead(schedule, newest, now_at, count)
-    return newest, before, count
+def _with_newest(passed: Passed | None, newest: int) -> Passed:
+    if passed is None:
+        return Passed(first_at=newest, last_at=newest, count=1)
+    return msgspec.structs.replace(passed, last_at=newest, count=passed.count + 1)
 
 
-def _skip_ahead(
-    schedule: Schedule, seen: int, now_at: int, count: int
-) -> tuple[int, int | None, int]:
-    """Find the newest instants without counting those between; `count` is at least."""
-    step = ON_TIME_US
-    while True:
-        found = between(schedule, max(seen, now_at - step), now_at, COUNTED_MAX)
-        if len(found) > 1 or now_at - step <= seen:
-            break
-        step *= 4
-    if not found:
-        return seen, None, count
-    before = found[-2] if len(found) > 1 else seen
-    return found[-1], before, count + len(found)
+def _split(
+    schedule: Schedule, nominal_at: int, now_at: int, kept_max: int
+) -> tuple[list[int], Passed | None]:
+    """Return the newest instants up to now, in their order, and the range before them.
+
+    `nominal_at` is one of the instants, so there is at least one.
+    """
+    if isinstance(schedule.calendar, Interval):
+        every = schedule.calendar.every_us
+        count = (now_at - nominal_at) // every + 1
+        passed = max(0, count - kept_max)
+        kept = [nominal_at + n * every for n in range(passed, count)]
+        return kept, _range(nominal_at, kept[0] - every, passed)
+    found = [nominal_at, *between(schedule, nominal_at, now_at, COUNTED_MAX)]
+    if len(found) <= COUNTED_MAX:
+        passed = max(0, len(found) - kept_max)
+        return found[passed:], _range(nominal_at, found[passed - 1], passed)
+    last, *kept = _newest(schedule, nominal_at, now_at, kept_max + 1)
+    return kept, Passed(
+        first_at=nominal_at,
+        last_at=last,
+        count=bisect_right(found, last),
+        at_least=last > found[-1],
+    )
+
+
+def _newest(schedule: Schedule, low: int, now_at: int, count: int) -> list[int]:
+    """Return the newest instants up to now, of a pattern that has more since `low`."""
+    low, high = low - 1, now_at
+    while high - low > _CLOSE_US:
+        middle = (low + high) // 2
+        if len(between(schedule, middle, now_at, count)) == count:
+            low = middle
+        else:
+            high = middle
+    return between(schedule, low, now_at, count)
+
+
+def _range(first: int, last: int, count: int) -> Passed | None:
+    return Passed(first_at=first, last_at=last, count=count) if count else None

@@ -7,11 +7,12 @@ schedule is the same text.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 __all__ = [
+    "DAY_US",
     "Calendar",
     "CatchUp",
     "Cron",
@@ -25,7 +26,7 @@ __all__ = [
     "encode",
 ]
 
-DAY_US: Final = 86_400_000_000
+DAY_US: Final = 86_400_000_000  # 24 hours, which not every local day has
 
 
 class Gap(StrEnum):
@@ -61,7 +62,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True, tag="cron"):
 class Interval(msgspec.Struct, frozen=True, kw_only=True, tag="interval"):
     """Every `every_us` from the anchor on, before it too: the phase never moves."""
 
-    every_us: int
+    every_us: Annotated[int, msgspec.Meta(gt=0)]
     anchor_at: int = 0
 
 
@@ -87,7 +88,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     zone: str = "UTC"
     gap: Gap = Gap.SHIFT
     overlap_hour: Fold = Fold.FIRST
-    jitter_us: int = 0
+    jitter_us: Annotated[int, msgspec.Meta(ge=0)] = 0
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_max_age_us: int = DAY_US
 

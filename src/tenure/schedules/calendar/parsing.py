@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from itertools import pairwise
+from typing import Any, Final, TypeVar, assert_never
 from zoneinfo import ZoneInfoNotFoundError
 
 from cronsim import CronSimError
@@ -22,7 +23,7 @@ from tenure.schedules.calendar.model import (
     Once,
     Schedule,
 )
-from tenure.schedules.calendar.stepping import zone_of
+from tenure.schedules.calendar.stepping import shortest_period, zone_of
 
 __all__ = ["parse_cron", "parse_duration", "parse_schedule", "parse_zone"]
 
@@ -50,6 +51,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _LONGEST_US: Final = 200 * 366 * 86_400_000_000
 _NO_ZONES: Final = frozenset({"localtime", "posix", "posixrules", "right", ""})
 """What a system's folder of zones holds beside zones."""
+CRON_CHARACTERS_MAX: Final = 500  # room for every minute of an hour, named
 INSTANTS_MAX: Final = 10_000  # of one list: it is stored as one text
 
 
@@ -84,9 +86,11 @@ def parse_schedule(
         raise ValueError("anchor says where an interval counts from: give every too")
     calendar = _calendar(cron, every, at, instants, anchor, now_at)
     jitter_us = parse_duration(jitter, name="jitter", zero=True)
-    if isinstance(calendar, Interval) and jitter_us >= calendar.every_us:
+    period_us = _period(calendar) if jitter_us else None
+    if period_us is not None and jitter_us >= period_us:
         raise ValueError(
-            "jitter is as long as the interval, so windows would overtake each other:"
+            f"jitter is {jitter}, as long as the interval or longer: two windows are"
+            f" only {period_us / 1_000_000:g} s apart and would overtake each other:"
             " give less"
         )
     more: dict[str, Any] = {}
@@ -132,13 +136,35 @@ def _calendar(
     return Instants(instants=tuple(listed))
 
 
+def _period(calendar: Calendar) -> int | None:
+    """Return the shortest time (µs) between two windows; None for a single one."""
+    match calendar:
+        case Cron(pattern=pattern):
+            return shortest_period(pattern)
+        case Interval(every_us=every):
+            return every
+        case Once():
+            return None
+        case Instants(instants=instants):
+            return min((b - a for a, b in pairwise(instants)), default=None)
+        case never:
+            assert_never(never)
+
+
 def parse_cron(text: str) -> str:
     """Return a pattern in its one spelling: fields apart by one space, in capitals.
 
     Five fields (minute hour day month weekday), six with seconds first, or a nickname
-    such as @daily. Day and weekday both given mean either, as cron has it; L, LW and #
-    count days of a month. Raises ValueError naming the field.
+    such as @daily. Day and weekday both given mean either, as cron has it, unless one
+    begins with a star. `L` is the last day of a month, `LW` its last working day, `5L`
+    its last Friday and `FRI#2` its second; there is no `15W` and no `?`. Raises
+    ValueError naming the field.
     """
+    if len(text) > CRON_CHARACTERS_MAX:
+        raise ValueError(
+            f"cron has {len(text)} characters: write at most {CRON_CHARACTERS_MAX},"
+            " with ranges and steps such as 0-30/5"
+        )
     said = text.strip()
     if said.lower() == "@reboot":
         raise ValueError(

@@ -17,6 +17,7 @@ from tenure.ids import (
     new_work_id,
 )
 from tenure.limits import BACKFILL_WINDOWS_MAX
+from tenure.naming.coordinates import BUILTIN, ENV
 from tenure.schedules.calendar.model import decode
 from tenure.schedules.calendar.stepping import between, due_at
 from tenure.schedules.ledger import catalogue, jobs, outcomes, runs
@@ -355,7 +356,7 @@ def uninstall(tx: Tx, tenant: TenantId, package: str) -> int:
     """Say that a package is gone: its jobs fire no more and give their keys up.
 
     Nothing is deleted: spellings, windows and runs stay. Returns how many jobs it had.
-    Raises NotFound for a package that nobody installed.
+    Raises NotFound for a package that nobody installed, Conflict for Tenure's own.
     """
     catalogue.lock_catalogue(tx)
     found = tx.all(
@@ -365,6 +366,8 @@ def uninstall(tx: Tx, tenant: TenantId, package: str) -> int:
     )
     if not found:
         raise NotFound(f"no package is named {package!r}")
+    if package in {BUILTIN, ENV}:
+        raise Conflict(f"package {package!r} is Tenure's own: delete or pause its jobs")
     tx.run(
         "UPDATE package SET installed = false, uninstalled_at = :now WHERE name = :name",
         {"name": package, "now": tx.now},

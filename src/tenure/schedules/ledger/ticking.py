@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfoNotFoundError
 
 import msgspec
 
@@ -20,7 +21,8 @@ from tenure.limits import CATCH_UP_WINDOWS, TICK_JOBS
 from tenure.schedules.calendar.catching import due
 from tenure.schedules.calendar.model import decode
 from tenure.schedules.calendar.stepping import due_at
-from tenure.schedules.ledger import runs
+from tenure.schedules.calendar.zones import zone_of
+from tenure.schedules.ledger import outcomes, runs
 from tenure.schedules.ledger.jobs import COLUMNS, JobRow, as_row, body_of
 from tenure.schedules.model import (
     DEFINITION_FORMAT,
@@ -87,7 +89,7 @@ class Minted:
     runs: dict[tuple[str, int, str], NewRun] = field(
         default_factory=dict[tuple[str, int, str], NewRun]
     )
-    cancelled: list[WorkId] = field(default_factory=list[WorkId])
+    cancelled: dict[WorkId, RunId] = field(default_factory=dict[WorkId, RunId])
     advanced: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
     skipped: dict[str, int] = field(default_factory=dict[str, int])
     lag_us: list[int] = field(default_factory=list[int])
@@ -152,8 +154,8 @@ def _readable(row: JobRow, minted: Minted) -> Definition | None:
         body = body_of(row)
         if body.format > DEFINITION_FORMAT or body.schedule is None:
             raise ValueError("written by a newer release")
-        decode(body.schedule)
-    except (ValueError, msgspec.MsgspecError):
+        zone_of(decode(body.schedule).zone)
+    except (ValueError, ZoneInfoNotFoundError, msgspec.MsgspecError):
         minted.unreadable.append(row.id)
         return None
     return body
@@ -217,7 +219,7 @@ def _overlaps(
                 return f"overlap: {len(busy)} runs are open, {most} may be"
             return None
         case Overlap.CANCEL_OTHER:
-            minted.cancelled += [work for _, work in busy]
+            minted.cancelled |= {work: run for run, work in busy}
             return None
 
 
@@ -258,7 +260,7 @@ def _write(tx: Tx, minted: Minted) -> int:
     new = insert_windows(tx, minted.windows)
     fresh = [run for key, run in minted.runs.items() if key in new]
     if minted.cancelled:
-        claims.cancel(tx, minted.cancelled, "a newer window of the job has come")
+        _cancel(tx, minted.cancelled)
     runs.add(tx, fresh)
     if minted.skipped:
         given, params = tx.rows(
@@ -277,6 +279,20 @@ def _write(tx: Tx, minted: Minted) -> int:
             params,
         )
     return len(fresh)
+
+
+def _cancel(tx: Tx, works: Mapping[WorkId, RunId]) -> None:
+    """Cancel older runs: those that wait end now, those that go on when they hear."""
+    why = "a newer window of the job has come"
+    changed = claims.cancel(tx, list(works), why)
+    outcomes.end(
+        tx,
+        [
+            (works[id_], "cancelled", why, work.settled_at)
+            for id_, work in sorted(changed.items())
+            if work.settled_at is not None
+        ],
+    )
 
 
 def restart(schedule: Schedule, id_: str, after: int) -> tuple[int | None, int | None]:
