@@ -406,6 +406,7 @@ async def test_a_hosts_own_logging_is_left_as_it_is(database_url: str):
     @packages.package("app").job()
     async def talks() -> None:
         logging.getLogger("app").warning("said")
+        logging.makeLogRecord({"name": "app", "msg": "a copy, as queues make"})
 
     async with engine_of(database_url, packages) as engine:
         run = await ended(engine, await talks.submit())

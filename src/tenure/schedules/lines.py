@@ -65,7 +65,8 @@ class _Factory:
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
         record = self._make(*args, **kwargs)
         lines = _CURRENT.get()
-        if lines is not None:
+        copied: object = record.name  # None where `logging.makeLogRecord` copies one
+        if lines is not None and copied is not None:
             with contextlib.suppress(Exception):  # arguments that do not fit its text
                 lines.add(_FORMAT.format(record))
         return record
