@@ -7,6 +7,7 @@ enrols when it has opened, and again under each new incarnation. What it cannot 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ticker"]
 
+_TENANT: Final = TenantId("default")
 _PAUSE_MIN_SECONDS: Final = 0.001  # an instant that is as good as now
 
 
@@ -73,6 +75,7 @@ class Ticker:
         self._events: Final = events
         self._fires: Final = fires
         self._as: NodeId | None = None
+        self._found: Enrolled | None = None
         self._unreadable = False
         self._away = False
         self._kept = 0.0
@@ -102,7 +105,7 @@ class Ticker:
         enrol = partial(
             catalogue.enrol,
             node=node,
-            tenant=TenantId("default"),
+            tenant=_TENANT,
             declared=self._definitions,
         )
         try:
@@ -129,7 +132,7 @@ class Ticker:
                 renamed=[f"{was} → {now}" for was, now in found.renamed],
             )
         await self._enrolled(found)
-        self._as = node
+        self._as, self._found = node, found
         return True
 
     # --- one pass --------------------------------------------------------------------
@@ -166,7 +169,7 @@ class Ticker:
         look = await self._backend.read(partial(look_for, node=node, around=around))
         if around:
             self._kept = now
-            await self._keep(look)
+            await self._keep(look, node)
         if not self._fires():
             return poll
         if look.next_at is None or look.next_at > look.now:
@@ -181,8 +184,15 @@ class Ticker:
         # What others hold is theirs; a job that nobody here can read waits for a poll.
         return 0.0 if ticked.jobs > len(ticked.unreadable) else poll / 10
 
-    async def _keep(self, look: Look) -> None:
+    async def _keep(self, look: Look, node: NodeId) -> None:
         """Follow the nodes that come and go, and what ended without its node."""
+        if look.grouped and self._found is not None:
+            groups = await self._backend.read(
+                partial(catalogue.groups_served, tenant=_TENANT, node=node)
+            )
+            if groups != self._found.groups:
+                self._found = replace(self._found, groups=groups)
+                await self._enrolled(self._found)
         if look.stale:
             await self._backend.write(_refresh)
         if look.failing:

@@ -48,6 +48,7 @@ __all__ = [
     "allot_keys",
     "effective",
     "enrol",
+    "groups_served",
     "lock_catalogue",
     "make_job",
     "refresh",
@@ -67,9 +68,14 @@ class Enrolled:
     """What a node has learned by enrolling: the ids of its jobs, and what it serves."""
 
     ids: Mapping[Coordinate, JobId]
-    serves: frozenset[str]
+    groups: frozenset[str] = frozenset()
     added: Sequence[Coordinate] = ()
     renamed: Sequence[tuple[str, Coordinate]] = ()
+
+    @property
+    def serves(self) -> frozenset[str]:
+        """What lanes may need that this node then serves."""
+        return frozenset(f"job:{id_}" for id_ in self.ids.values()) | self.groups
 
 
 def lock_catalogue(tx: Tx) -> None:
@@ -94,7 +100,7 @@ def enrol(
     if not declared:
         _declare(tx, node, {})
         refresh(tx)
-        return Enrolled(ids={}, serves=frozenset())
+        return Enrolled(ids={})
     lock_catalogue(tx)
     _install(tx, {coordinate.package for coordinate in declared})
     known = _spellings(tx, tenant)
@@ -113,8 +119,7 @@ def enrol(
     allot_keys(tx, tenant, {c.name for c in declared})
     return Enrolled(
         ids=ids,
-        serves=frozenset(f"job:{id_}" for id_ in ids.values())
-        | _groups_served(tx, tenant, node),
+        groups=groups_served(tx, tenant, node),
         added=planned.added,
         renamed=[(str(was), now) for was, now in planned.renamed],
     )
@@ -139,7 +144,7 @@ def _install(tx: Tx, names: set[str]) -> None:
             {"package": row.name},
         )
         for job in jobs.lock(tx, [each[0] for each in found]).values():
-            _rearm(tx, job, jobs.body_of(job), edited=True)
+            _rearm(tx, job, jobs.body_of(job))
 
 
 def _spellings(tx: Tx, tenant: TenantId) -> dict[Coordinate, str]:
@@ -289,39 +294,31 @@ def _adopt(tx: Tx, row: JobRow, hash_: str) -> bool:
 def change(tx: Tx, row: JobRow, body: Definition) -> None:
     """Put a body in force for a locked job: its lane, and its calendar if that changed."""
     before = jobs.body_of(row)
-    if before.schedule != body.schedule:
-        if row.due_at is not None and row.due_at <= tx.now and row.paused_at is None:
-            fire(tx, [row])
-            row = jobs.lock(tx, [row.id])[row.id]
-        tx.run(
-            "UPDATE job SET body = :body, version = version + 1 WHERE id = :id",
-            {"id": row.id, "body": body.encode()},
-        )
-        _rearm(tx, row, body, edited=True)
-    else:
-        tx.run(
-            "UPDATE job SET body = :body, version = version + 1 WHERE id = :id",
-            {"id": row.id, "body": body.encode()},
-        )
+    rescheduled = before.schedule != body.schedule
+    due = row.due_at is not None and row.due_at <= tx.now
+    if rescheduled and due:
+        fire(tx, [row])
+        row = jobs.lock(tx, [row.id])[row.id]
+    tx.run(
+        "UPDATE job SET body = :body, version = version + 1 WHERE id = :id",
+        {"id": row.id, "body": body.encode()},
+    )
+    if rescheduled:
+        _rearm(tx, row, body)
     if before.settings != body.settings:
         settle_lane(tx, row, body.settings)
 
 
-def _rearm(tx: Tx, row: JobRow, body: Definition, *, edited: bool) -> None:
-    """Point a locked job at its next window from now on."""
+def _rearm(tx: Tx, row: JobRow, body: Definition) -> None:
+    """Point a locked job at its next window from now on: an edit."""
     after = max(row.fired_to or tx.now, tx.now)
     nominal, due = _first(body, row.id, after)
     if row.paused_at is not None:
         due = None
     tx.run(
-        "UPDATE job SET nominal_at = :nominal, due_at = :due, edited_at = :edited"
+        "UPDATE job SET nominal_at = :nominal, due_at = :due, edited_at = :now"
         " WHERE id = :id",
-        {
-            "id": row.id,
-            "nominal": nominal,
-            "due": due,
-            "edited": tx.now if edited else row.edited_at,
-        },
+        {"id": row.id, "nominal": nominal, "due": due, "now": tx.now},
     )
 
 
@@ -419,15 +416,14 @@ def settle_lane(tx: Tx, row: JobRow, settings: JobSettings) -> None:
     tx.run("UPDATE job SET lane = :lane WHERE id = :id", {"id": row.id, "lane": lane})
 
 
-def _groups_served(tx: Tx, tenant: TenantId, node: NodeId) -> frozenset[str]:
+def groups_served(tx: Tx, tenant: TenantId, node: NodeId) -> frozenset[str]:
     """Return the shared lanes whose every job this node has the code of."""
     found = tx.all(
         "SELECT g.name FROM job_group g WHERE g.tenant = :tenant AND NOT EXISTS"
         " (SELECT 1 FROM job j WHERE j.lane = g.lane AND j.deleted_at IS NULL"
-        " AND EXISTS (SELECT 1 FROM job_declared o JOIN node n ON n.id = o.node"
-        " WHERE o.job = j.code AND n.state = 'open')"
-        " AND NOT EXISTS (SELECT 1 FROM job_declared d WHERE d.job = j.code"
-        " AND d.node = :node))",
+        f" AND {jobs.DECLARED}"
+        " AND NOT EXISTS (SELECT 1 FROM job_declared m WHERE m.job = j.code"
+        " AND m.node = :node))",
         {"tenant": tenant, "node": node},
     )
     return frozenset(f"jobs:{tenant}:{row[0]}" for row in found)
@@ -441,8 +437,7 @@ def allot_keys(tx: Tx, tenant: TenantId, names: set[str]) -> None:
     asked, params = tx.rows("b", {"name": "text"}, [(name,) for name in sorted(names)])
     found = tx.all(
         "SELECT j.id, j.package, j.name, j.key, p.installed,"
-        " EXISTS (SELECT 1 FROM job_declared d JOIN node n ON n.id = d.node"
-        "  WHERE d.job = j.code AND n.state = 'open') AS declared"
+        f" {jobs.DECLARED} AS declared"
         f" FROM {asked} JOIN job j ON j.name = b.name"
         " LEFT JOIN package p ON p.name = j.package"
         " WHERE j.tenant = :tenant AND j.deleted_at IS NULL",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tenure.clock import to_rfc3339
 from tenure.errors import Conflict, NotFound, ValidationFailed, WindowSucceeded
 from tenure.ids import (
     JobId,
@@ -95,9 +96,12 @@ def pause_failing(tx: Tx) -> list[JobId]:
     """Pause jobs that failed as often in a row as they allow; return them."""
     counts = {row[0]: row[1] for row in tx.all(FAILING)}
     paused: list[JobId] = []
-    for id_, row in jobs.lock(tx, counts).items():
+    locked = jobs.lock(tx, counts)
+    # Counted again under the locks: somebody may have resumed one meanwhile.
+    counts = {row[0]: row[1] for row in tx.all(FAILING)}
+    for id_, row in locked.items():
         most = jobs.body_of(row).settings.pause_on_failure
-        if most is not None and counts[id_] >= most and row.paused_at is None:
+        if most is not None and counts.get(id_, 0) >= most:
             note = f"{counts[id_]} runs failed in a row"
             pause(tx, JobId(id_), actor="tenure", note=note)
             paused.append(JobId(id_))
@@ -200,8 +204,8 @@ def replay_run(
     """Do a run again that did not succeed; return the run that is done now.
 
     A run of a window that has succeeded is refused unless `force`, which mints a marked
-    window of its own and leaves the succeeded one as it is. Raises WindowSucceeded and
-    NotFound.
+    window of its own and leaves the succeeded one as it is. Raises WindowSucceeded,
+    NotFound, and Conflict while another run of its key is open.
     """
     run = runs.read(tx, tenant, id_)
     row = _locked(tx, run.job)
@@ -217,6 +221,10 @@ def replay_run(
             tx, row, body, [run.window_at], mark, Origin.REPLAY, actor, note, run.args
         )
         return again
+    if run.key is not None and (other := runs.take_key(tx, run)) is not None:
+        raise Conflict(
+            f"run {other} of the key {run.key!r} is open: it goes on already"
+        )
     claims.replay(tx, [run.work])
     params = {"run": run.id}
     tx.run(
@@ -236,23 +244,14 @@ def replay_run(
 def _succeeded(run: Run) -> str:
     what = f"run {run.id}"
     if run.window_at is not None:
-        from datetime import UTC, datetime
-
-        at = datetime.fromtimestamp(run.window_at / 1_000_000, UTC)
-        what = f"window {run.job} at {at.isoformat().replace('+00:00', 'Z')} (run {run.id})"
+        what = f"window {run.job} at {to_rfc3339(run.window_at)} (run {run.id})"
     return f"{what} has {run.state}: force it to do it again"
 
 
 def cancel_run(tx: Tx, tenant: TenantId, id_: str, *, actor: str) -> Run:
     """End a run: at once while it waits, as soon as its node hears when it goes on."""
     run = runs.read(tx, tenant, id_)
-    changed = claims.cancel(tx, [run.work], f"cancelled by {actor}")
-    ended = [
-        (run.id, "cancelled", work.reason, work.settled_at)
-        for work in changed.values()
-        if work.settled_at is not None
-    ]
-    outcomes.end(tx, ended)
+    outcomes.cancel(tx, {run.work: run.id}, f"cancelled by {actor}")
     return runs.read(tx, tenant, id_)
 
 
@@ -340,16 +339,8 @@ def delete(tx: Tx, id_: JobId, *, actor: str) -> None:
         {"id": id_, "now": tx.now},
     )
     open_ = runs.open_runs(tx, [id_])[id_]
-    changed = claims.cancel(tx, [work for _, work in open_], f"job deleted by {actor}")
-    by_work = {work: run for run, work in open_}
-    outcomes.end(
-        tx,
-        [
-            (by_work[w], "cancelled", work.reason, work.settled_at)
-            for w, work in changed.items()
-            if work.settled_at is not None
-        ],
-    )
+    works = {work: run for run, work in open_}
+    outcomes.cancel(tx, works, f"job deleted by {actor}")
 
 
 def uninstall(tx: Tx, tenant: TenantId, package: str) -> int:

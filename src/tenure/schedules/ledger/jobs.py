@@ -179,10 +179,11 @@ def _by_name(tx: Tx, tenant: TenantId, name: str) -> JobId:
             return _existing(None, name)
 
 
-_DECLARED: Final = (
+DECLARED: Final = (
     "EXISTS (SELECT 1 FROM job_declared d JOIN node n ON n.id = d.node"
     " WHERE d.job = j.code AND n.state = 'open')"
 )
+"""Whether an open node has the code of the job `j`."""
 _COUNTS: Final = (
     "succeeded",
     "degraded",
@@ -193,7 +194,7 @@ _COUNTS: Final = (
     "failing",
 )
 _SHOWN: Final = (
-    f"SELECT {COLUMNS}, {_DECLARED} AS declared, p.installed, c.last_outcome,"
+    f"SELECT {COLUMNS}, {DECLARED} AS declared, p.installed, c.last_outcome,"
     f" c.last_ended_at, {', '.join(f'c.{name} AS n_{name}' for name in _COUNTS)}"
     " FROM job j LEFT JOIN package p ON p.name = j.package"
     " LEFT JOIN job_counter c ON c.job = j.id"

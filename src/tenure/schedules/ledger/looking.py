@@ -17,7 +17,8 @@ _DUE: Final = f"SELECT ({ticking.NEXT_DUE}) AS next_at"
 _AROUND: Final = (
     f"{_DUE}, EXISTS ({catalogue.STALE} LIMIT 1) AS stale,"
     f" EXISTS ({controls.FAILING}) AS failing,"
-    " EXISTS (SELECT 1 FROM job_run r WHERE r.state = 'open') AS running"
+    " EXISTS (SELECT 1 FROM job_run r WHERE r.state = 'open') AS running,"
+    " EXISTS (SELECT 1 FROM job_group) AS grouped"
 )
 
 
@@ -27,6 +28,7 @@ class Look:
 
     `stale`: another definition is in force than open nodes say. `failing`: a job may
     have to pause itself. `running`: there are runs whose work may have ended unsaid.
+    `grouped`: jobs share lanes, which this node may serve or not any more.
     """
 
     now: int
@@ -34,6 +36,7 @@ class Look:
     stale: bool = False
     failing: bool = False
     running: bool = False
+    grouped: bool = False
 
 
 def look_for(tx: Tx, *, node: NodeId, around: bool) -> Look:
@@ -48,4 +51,5 @@ def look_for(tx: Tx, *, node: NodeId, around: bool) -> Look:
         stale=bool(row.stale),
         failing=bool(row.failing),
         running=bool(row.running),
+        grouped=bool(row.grouped),
     )

@@ -15,16 +15,18 @@ from tenure.kernel.commands import Succeeded
 from tenure.kernel.states import State
 from tenure.schedules import tables
 from tenure.schedules.model import Outcome
+from tenure.store import claims
 from tenure.store.claims import Insert, Over, perform
 from tenure.store.tx import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tenure.ids import WorkId
     from tenure.store.claims import Effect, Settled
     from tenure.store.tx import Tx
 
-__all__ = ["START", "Said", "effects", "end", "evidence", "mend"]
+__all__ = ["START", "Said", "cancel", "effects", "end", "evidence", "mend"]
 
 _ENDED: Final[Mapping[str, ColumnType]] = {
     "run": "text",
@@ -106,6 +108,19 @@ def end(tx: Tx, ended: Sequence[tuple[Any, ...]]) -> None:
     perform(tx, ended_by(ended))
 
 
+def cancel(tx: Tx, works: Mapping[WorkId, str], why: str) -> None:
+    """Cancel runs by their work: what waits ends now, what goes on when it hears."""
+    changed = claims.cancel(tx, list(works), why)
+    end(
+        tx,
+        [
+            (works[id_], str(Outcome.CANCELLED), why, work.settled_at)
+            for id_, work in changed.items()
+            if work.settled_at is not None
+        ],
+    )
+
+
 def _word(item: Settled) -> tuple[str, str | None] | None:
     """Return how a run ended and why; None while it goes on."""
     after, said = item.after, item.settlement.evidence
@@ -128,18 +143,25 @@ def _word(item: Settled) -> tuple[str, str | None] | None:
     return str(word), reason
 
 
+_GOOD: Final = "('succeeded', 'degraded', 'skipped')"
+_BAD: Final = "('failed', 'timed_out', 'parked')"
+_NEWEST_FIRST: Final = "(PARTITION BY r.job ORDER BY b.at DESC, b.run DESC)"
 _COUNTERS: Final = f"""
 UPDATE job_counter SET
   {", ".join(f"{name} = {name} + s.n_{name}" for name in _COUNTED)},
-  failing = CASE WHEN s.n_good > 0 THEN 0 ELSE failing + s.n_bad END,
+  failing = CASE WHEN s.n_good > 0 THEN 0 ELSE failing END + s.n_bad,
   last_outcome = s.last_outcome, last_ended_at = s.last_at
-FROM (SELECT r.job AS job,
-  {", ".join(f"sum(CASE WHEN b.state = '{n}' THEN 1 ELSE 0 END) AS n_{n}" for n in _COUNTED)},
-  sum(CASE WHEN b.state IN ('succeeded', 'degraded', 'skipped') THEN 1 ELSE 0 END)
-    AS n_good,
-  sum(CASE WHEN b.state IN ('failed', 'timed_out', 'parked') THEN 1 ELSE 0 END) AS n_bad,
-  max(b.state) AS last_outcome, max(b.at) AS last_at
-  FROM {{b}} JOIN job_run r ON r.id = b.run WHERE r.state = 'open' GROUP BY r.job) AS s
+FROM (SELECT t.job AS job,
+  {", ".join(f"sum(CASE WHEN t.state = '{n}' THEN 1 ELSE 0 END) AS n_{n}" for n in _COUNTED)},
+  sum(t.good) AS n_good,
+  sum(CASE WHEN t.state IN {_BAD} AND t.good_since = 0 THEN 1 ELSE 0 END) AS n_bad,
+  max(CASE WHEN t.place = 1 THEN t.state END) AS last_outcome, max(t.at) AS last_at
+  FROM (SELECT r.job AS job, b.state AS state, b.at AS at,
+    CASE WHEN b.state IN {_GOOD} THEN 1 ELSE 0 END AS good,
+    row_number() OVER {_NEWEST_FIRST} AS place,
+    sum(CASE WHEN b.state IN {_GOOD} THEN 1 ELSE 0 END) OVER {_NEWEST_FIRST} AS good_since
+    FROM {{b}} JOIN job_run r ON r.id = b.run WHERE r.state = 'open') AS t
+  GROUP BY t.job) AS s
 WHERE job_counter.job = s.job
 """
 _WINDOWS: Final = """

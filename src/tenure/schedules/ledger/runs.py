@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tenure.store.tx import AnyRow, Tx
 
-__all__ = ["KIND", "add", "add_keyed", "find", "list_runs", "open_runs", "read"]
+__all__ = ["KIND", "add", "add_keyed", "list_runs", "open_runs", "read", "take_key"]
 
 KIND: Final = "job"
 """The kind of a run's work."""
@@ -83,10 +83,19 @@ def add(tx: Tx, runs: Sequence[NewRun]) -> None:
 
 
 def add_keyed(tx: Tx, run: NewRun) -> RunId:
-    """Insert a run unless its key has an open one; return the run that there is.
+    """Insert a run unless its key has an open one; return the run that there is."""
+    other = take_key(tx, run)
+    if other is None:
+        add(tx, [run])
+        return run.id
+    return other
 
-    The key's row is locked by the insert or the update, so of two submits at once the
-    second one waits, and sees the first one's run.
+
+def take_key(tx: Tx, run: NewRun | Run) -> RunId | None:
+    """Give a run its key; return the other run that has it and is open, if one has.
+
+    The key's row is locked by the insert or the update, so of two at once the second
+    one waits, and sees the first one's run.
     """
     assert run.key is not None, "no key was given"
     params = {"job": run.job, "key": run.key, "run": run.id}
@@ -95,22 +104,21 @@ def add_keyed(tx: Tx, run: NewRun) -> RunId:
         " ON CONFLICT DO NOTHING",
         params,
     )
-    if not added:
-        # Locks the row, whoever holds it, before it is judged.
-        held = tx.scalar(
-            "UPDATE job_key SET run = run WHERE job = :job AND key = :key RETURNING run",
-            {"job": run.job, "key": run.key},
-        )
-        state = tx.scalar(
-            "SELECT w.state FROM job_run r JOIN work w ON w.id = r.work"
-            " WHERE r.id = :run",
-            {"run": held},
-        )
-        if held == run.id or state in {"ready", "claimed"}:
-            return RunId(held)
-        tx.run("UPDATE job_key SET run = :run WHERE job = :job AND key = :key", params)
-    add(tx, [run])
-    return run.id
+    if added:
+        return None
+    # Locks the row, whoever holds it, before it is judged.
+    held = tx.scalar(
+        "UPDATE job_key SET run = run WHERE job = :job AND key = :key RETURNING run",
+        {"job": run.job, "key": run.key},
+    )
+    state = tx.scalar(
+        "SELECT w.state FROM job_run r JOIN work w ON w.id = r.work WHERE r.id = :run",
+        {"run": held},
+    )
+    if held != run.id and state in {"ready", "claimed"}:
+        return RunId(held)
+    tx.run("UPDATE job_key SET run = :run WHERE job = :job AND key = :key", params)
+    return None
 
 
 _RUN: Final = (
@@ -133,16 +141,6 @@ def read(tx: Tx, tenant: TenantId, id_: str) -> Run:
             f"no run is named {id_!r}: `tenure runs list` shows those there are"
         )
     return _shown(row)
-
-
-def find(tx: Tx, ids: Iterable[str]) -> dict[str, Run]:
-    """Return runs by id; what is missing is left out."""
-    wanted = sorted(set(ids))
-    if not wanted:
-        return {}
-    asked, params = tx.rows("b", {"id": "text"}, [(id_,) for id_ in wanted])
-    found = tx.all(f"{_RUN} JOIN {asked} ON b.id = r.id", params)
-    return {row.id: _shown(row) for row in found}
 
 
 def list_runs(

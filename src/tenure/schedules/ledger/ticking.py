@@ -20,7 +20,7 @@ from tenure.ids import LaneId, RunId, WorkId, new_run_id, new_work_id
 from tenure.limits import CATCH_UP_WINDOWS, TICK_JOBS
 from tenure.schedules.calendar.catching import due
 from tenure.schedules.calendar.model import decode
-from tenure.schedules.calendar.stepping import due_at
+from tenure.schedules.calendar.stepping import due_at, next_after
 from tenure.schedules.calendar.zones import zone_of
 from tenure.schedules.ledger import outcomes, runs
 from tenure.schedules.ledger.jobs import COLUMNS, JobRow, as_row, body_of
@@ -32,7 +32,6 @@ from tenure.schedules.model import (
     Origin,
     Overlap,
 )
-from tenure.store import claims
 from tenure.store.tx import ColumnType
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from tenure.schedules.calendar.model import Schedule
     from tenure.store.tx import Tx
 
-__all__ = ["NEXT_DUE", "Minted", "Ticked", "fire", "insert_windows", "tick"]
+__all__ = ["NEXT_DUE", "Minted", "Ticked", "fire", "insert_windows", "restart", "tick"]
 
 WINDOW: Final[Mapping[str, ColumnType]] = {
     "job": "text",
@@ -69,14 +68,13 @@ _MINE: Final = (
 class Ticked:
     """What a tick did. `full` says that there may be more due at once.
 
-    `lag_us` are the ages of the due instants that fired. `unreadable` are jobs whose
-    definition this release cannot read: they stay due, for a node that can.
+    `unreadable` are jobs whose definition this release cannot read: they stay due, for
+    a node that can.
     """
 
     jobs: int = 0
     fired: int = 0
     skipped: int = 0
-    lag_us: Sequence[int] = ()
     unreadable: Sequence[JobId] = ()
     full: bool = False
 
@@ -92,7 +90,6 @@ class Minted:
     cancelled: dict[WorkId, RunId] = field(default_factory=dict[WorkId, RunId])
     advanced: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
     skipped: dict[str, int] = field(default_factory=dict[str, int])
-    lag_us: list[int] = field(default_factory=list[int])
     unreadable: list[JobId] = field(default_factory=list)
     full: bool = False
 
@@ -143,7 +140,6 @@ def fire(tx: Tx, due_jobs: Sequence[JobRow], *, full: bool = False) -> Ticked:
         jobs=len(due_jobs),
         fired=fired,
         skipped=sum(minted.skipped.values()),
-        lag_us=minted.lag_us,
         unreadable=minted.unreadable,
         full=minted.full,
     )
@@ -194,8 +190,6 @@ def _decide(
             minted.runs[row.id, at, ""] = run
             window = (row.id, at, "", OPEN, run.id, None, None, 1)
         minted.windows.append(window)
-    if fire_now and row.due_at is not None:
-        minted.lag_us.append(now - row.due_at)
     following = firing.next_at
     due_next = None if following is None else due_at(schedule, following, row.id)
     minted.full |= due_next is not None and due_next <= now
@@ -260,7 +254,7 @@ def _write(tx: Tx, minted: Minted) -> int:
     new = insert_windows(tx, minted.windows)
     fresh = [run for key, run in minted.runs.items() if key in new]
     if minted.cancelled:
-        _cancel(tx, minted.cancelled)
+        outcomes.cancel(tx, minted.cancelled, "a newer window of the job has come")
     runs.add(tx, fresh)
     if minted.skipped:
         given, params = tx.rows(
@@ -281,23 +275,7 @@ def _write(tx: Tx, minted: Minted) -> int:
     return len(fresh)
 
 
-def _cancel(tx: Tx, works: Mapping[WorkId, RunId]) -> None:
-    """Cancel older runs: those that wait end now, those that go on when they hear."""
-    why = "a newer window of the job has come"
-    changed = claims.cancel(tx, list(works), why)
-    outcomes.end(
-        tx,
-        [
-            (works[id_], "cancelled", why, work.settled_at)
-            for id_, work in sorted(changed.items())
-            if work.settled_at is not None
-        ],
-    )
-
-
 def restart(schedule: Schedule, id_: str, after: int) -> tuple[int | None, int | None]:
     """Return the next window after an instant, and when it is due."""
-    from tenure.schedules.calendar.stepping import next_after
-
     nominal = next_after(schedule, after)
     return nominal, None if nominal is None else due_at(schedule, nominal, id_)
